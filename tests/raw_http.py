@@ -5,7 +5,8 @@
 A plan maps `tools/call NAME`, a method of the protocol or of HTTP to steps; what it does not mention is answered as a good
 server of `era` does. Steps are `http` answers and bytes, in which $ID stands for the id of the request; CUT, which closes the
 connection; a number of seconds to wait; or a function of the connection, which ends when that raises OSError. A function in
-place of the steps gets the `Request` and returns them.
+place of the steps gets the `Request` and returns them. What follows the head of a stream, as `sse` begins one, is sent in chunks,
+as servers do: a CUT there is not its end, which is END.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CUT", "HI", "RawServer", "Request", "bomb", "endless", "event", "http", "message", "sse"]
+__all__ = ["CUT", "END", "HI", "RawServer", "Request", "bomb", "endless", "event", "http", "message", "sse"]
 
 CUT = object()
+END = object()
+"""Ends a stream in good order."""
 HI = {"resultType": "complete", "content": [{"type": "text", "text": "hi"}]}
 _MODERN = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "_meta": {}}
 _LEGACY = {
@@ -69,10 +72,33 @@ def event(data: str | bytes, head: str = "") -> bytes:
     return f"{head}data: ".encode() + (data.encode() if isinstance(data, str) else data) + b"\n\n"
 
 
-def sse(*parts: str | bytes, headers: Sequence[str] = ()) -> list[bytes]:
-    """Return the head of a stream, and these parts of it as they are. A CUT should follow, or the stream stays open."""
-    head = ["HTTP/1.1 200 OK", "Content-Type: text/event-stream", "Connection: close", *headers, "", ""]
-    return ["\r\n".join(head).encode(), *(each.encode() if isinstance(each, str) else each for each in parts)]
+def sse(*parts: str | bytes, headers: Sequence[str] = ()) -> list[Any]:
+    """Return the head of a stream, and these parts of it as they are. An END or a CUT should follow, or it stays open."""
+    return [_Head(headers), *(each.encode() if isinstance(each, str) else each for each in parts)]
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The head of a stream of events."""
+
+    headers: Sequence[str]
+
+    def encode(self) -> bytes:
+        framing = ["HTTP/1.1 200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked"]
+        return "\r\n".join([*framing, *self.headers, "", ""]).encode()
+
+
+class _Chunks:
+    """A connection on which a stream is sent."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def sendall(self, data: bytes) -> None:
+        self._connection.sendall(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
 
 
 def endless(part: bytes) -> Callable[[socket.socket], None]:
@@ -158,18 +184,24 @@ class RawServer:
         with suppress(OSError, ValueError), connection, connection.makefile("rb") as stream:
             while (request := _read(stream)) is not None:
                 self.requests.append(request)
+                request_id = json.dumps(request.json.get("id")).encode()
+                to: Any = connection
                 for step in self._steps(request):
                     if step is CUT:
                         return
-                    request_id = json.dumps(request.json.get("id")).encode()
                     if isinstance(step, http):
                         connection.sendall(step.encode(request_id))
+                    elif isinstance(step, _Head):
+                        connection.sendall(step.encode())
+                        to = _Chunks(connection)
+                    elif step is END:
+                        to.sendall(b"")
                     elif isinstance(step, bytes):
-                        connection.sendall(step.replace(b"$ID", request_id))
+                        to.sendall(step.replace(b"$ID", request_id))
                     elif isinstance(step, int | float):
                         threading.Event().wait(step)
                     else:
-                        step(connection)
+                        step(to)
 
     def _steps(self, request: Request) -> Sequence[Any]:
         for plan in (self._plan, self._usual):

@@ -1,7 +1,8 @@
-"""A server with tasks of all kinds, whose processes `soak_tasks.py` kills; each body notes in a file that it begins.
+"""A server with tasks of all kinds, whose processes `soak_tasks.py` and `soak_deploys.py` kill.
 
-STORE is the URL of its store, JOURNAL the file, ENGINE the engine that runs the tasks (none if it is empty), and ATTEMPTS how
-many runs a task may lose.
+Each body notes in a file that it begins. STORE is the URL of its store, JOURNAL the file, ENGINE the engine that runs the tasks
+(none if it is empty), and ATTEMPTS how many runs a task may lose. RELEASE is "old" or "new" (the default): the new one has a tool
+more, and one that takes an argument more.
 """
 
 from __future__ import annotations
@@ -33,13 +34,39 @@ def procrastinate(url: str) -> Any:
     return Procrastinate(App(connector=PsycopgConnector(conninfo=url)))
 
 
-ENGINES: dict[str, Callable[[str], Any]] = {"": lambda _: None, "dramatiq": dramatiq, "procrastinate": procrastinate}
+def celery(url: str) -> Any:
+    from celery import Celery as App  # type: ignore[import-untyped]
+
+    from linkspan.engines import Celery
+
+    app = App(broker=url, set_as_current=False)
+    app.conf.worker_prefetch_multiplier = 1
+    return Celery(app)
+
+
+def docket(url: str) -> Any:
+    from linkspan.engines import Docket
+
+    return Docket(url, name="jobs")
+
+
+ENGINES: dict[str, Callable[[str], Any]] = {
+    "": lambda _: None,
+    "dramatiq": dramatiq,
+    "procrastinate": procrastinate,
+    "celery": celery,
+    "docket": docket,
+}
 
 
 def work(number: int, seconds: float) -> str:
     note(number)
     time.sleep(seconds)
     return f"done {number}"
+
+
+def work_with_a_note(number: int, seconds: float, note: str = "") -> str:
+    return work(number, seconds) + note
 
 
 async def work_on_loop(number: int, seconds: float) -> str:
@@ -66,9 +93,16 @@ def note(number: int) -> None:
 
 def make(store: str, engine: str) -> Server:
     """Make the server with a tool of each kind."""
-    room = 16 if engine else 100  # in each process; an engine's workers fetch more than they run
+    room = int(os.environ.get("ROOM", "16" if engine else "100"))  # an engine's workers fetch more than they run
     keys = ["a key for soaking that is long enough"]
-    made = Server("soaked", store=store, tasks=ENGINES[engine](store), max_tasks=room, request_state_keys=keys)
+    made = Server(
+        "soaked",
+        store=store,
+        tasks=ENGINES[engine](store),
+        max_tasks=room,
+        max_tasks_per_principal=10_000,
+        request_state_keys=keys,
+    )
     idempotent = ToolAnnotations(idempotent_hint=True)
 
     def add(name: str, function: Any, restart: Any, annotations: ToolAnnotations | None = None) -> None:
@@ -82,6 +116,11 @@ def make(store: str, engine: str) -> Server:
     add("coroutine", work_on_loop, "safe", idempotent)
     add("asks", ask, "always")
     add("endless", rest, "always")
+    if os.environ.get("RELEASE", "new") == "new":
+        add("fresh", work, "always")
+        add("noted", work_with_a_note, "always")
+    else:
+        add("noted", work, "always")
     return made
 
 

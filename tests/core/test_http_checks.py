@@ -19,16 +19,16 @@ LISTED: dict[str, Any] = {"allowed_hosts": ["mcp.example.com", "only.example.com
 HOME = {"host": "localhost:8000"}
 
 
-def refused(refusal: HttpResponse | None) -> HttpResponse:
+def refused(found: Mapping[str, str] | HttpResponse) -> HttpResponse:
     """Return a refusal, which must be there."""
-    assert refusal is not None
-    return refusal
+    assert isinstance(found, HttpResponse)
+    return found
 
 
 def judged(gate: Gate, headers: Mapping[str, str], arrival: Arrival = REMOTE, method: str = "POST") -> int | None:
     """Return the status of the refusal, or None."""
-    refusal = gate.admit(method, headers, arrival)
-    return None if refusal is None else refusal.status
+    found = gate.admit(method, headers, arrival)
+    return found.status if isinstance(found, HttpResponse) else None
 
 
 HOSTS: list[tuple[dict[str, Any], Arrival, dict[str, str], int | None]] = [
@@ -36,6 +36,11 @@ HOSTS: list[tuple[dict[str, Any], Arrival, dict[str, str], int | None]] = [
     ({}, REMOTE, {"host": "user@any.example"}, 400),
     ({}, REMOTE, {}, 400),
     ({}, Arrival("10.0.0.5", version="1.0"), {}, None),
+    ({}, REMOTE, {"host": ""}, 400),
+    ({}, Arrival("10.0.0.5", version="1.0"), {"host": ""}, None),
+    ({}, Arrival("10.0.0.5", version="1.0"), {"host": "user@any.example"}, 400),
+    ({}, LOCAL, {"host": "user@localhost"}, 400),
+    (LISTED, REMOTE, {"host": "mcp.example.com:x"}, 400),
     ({}, LOCAL, {"host": "localhost:8000"}, None),
     ({}, LOCAL, {"host": "[::1]"}, None),
     ({}, LOCAL, {"host": "any.example"}, 421),
@@ -145,9 +150,9 @@ SIZES: list[tuple[dict[str, Any], dict[str, str], int | None]] = [
 def test_the_sizes(policy: dict[str, Any], headers: dict[str, str], status: int | None) -> None:
     refusal = Gate(HttpPolicy(**policy)).admit("POST", PLAIN | headers, REMOTE)
     if status is None:
-        assert refusal is None
+        assert refusal == PLAIN | headers
         return
-    assert (refused(refusal).status, dict(refused(refusal).headers)["connection"]) == (status, "close")
+    assert (refused(refusal).status, refused(refusal).closes) == (status, True)
 
 
 def test_what_is_too_long_is_decided_by_the_digits() -> None:
@@ -161,6 +166,45 @@ def test_other_methods_are_named_as_impossible() -> None:
     for method in ("PUT", "PATCH", "HEAD", "X" * 99):
         refusal = refused(gate.admit(method, PLAIN, REMOTE))
         assert (refusal.status, dict(refusal.headers)["allow"]) == (405, "POST, GET, DELETE")
+
+
+# The authority of a target in absolute form.
+
+TARGETS: list[tuple[dict[str, Any], str | None, str, int | None]] = [
+    ({}, "any.example", "mcp.example.com", None),
+    ({}, None, "mcp.example.com", 400),
+    ({}, "us er", "mcp.example.com", 400),
+    ({}, "mcp.example.com", "user@mcp.example.com", 400),
+    ({}, "mcp.example.com", "", 400),
+    (LISTED, "any.example", "mcp.example.com", None),
+    (LISTED, "mcp.example.com", "any.example", 421),
+    (LISTED, "mcp.example.com", "only.example.com", 421),
+]
+
+
+@pytest.mark.parametrize(("policy", "host", "authority", "status"), TARGETS, ids=lambda each: str(each)[:30])
+def test_it_counts_instead_of_a_host_that_is_valid(
+    policy: dict[str, Any], host: str | None, authority: str, status: int | None
+) -> None:
+    headers = {"content-type": "application/json"} | ({"host": host} if host is not None else {})
+    found = Gate(HttpPolicy(**policy)).admit("POST", headers, Arrival("10.0.0.5", authority=authority))
+    if status is None:
+        assert found == headers | {"host": authority}
+    else:
+        assert refused(found).status == status
+
+
+def test_a_page_is_our_own_by_the_authority() -> None:
+    headers = PLAIN | {"origin": APP}
+    assert judged(Gate(HttpPolicy()), headers) == 403
+    assert judged(Gate(HttpPolicy()), headers, Arrival("10.0.0.5", authority="app.example.com")) is None
+
+
+def test_heads_that_differ_by_their_authority_are_judged_one_by_one() -> None:
+    gate, raw = Gate(HttpPolicy(**LISTED)), tuple((name.encode(), value.encode()) for name, value in PLAIN.items())
+    for authority in ("mcp.example.com", "any.example", "mcp.example.com", None):
+        found = gate.read("POST", raw, Arrival("10.0.0.5", authority=authority))
+        assert isinstance(found, HttpResponse) == (authority == "any.example")
 
 
 # CORS.
@@ -307,6 +351,12 @@ RAW = ((b"Host", b"localhost:8000"), (b"Content-Type", b"application/json"), (b"
 def test_a_head_is_read_by_name_and_what_is_repeated_is_joined() -> None:
     found = Gate(HttpPolicy()).read("POST", RAW, LOCAL)
     assert found == {"host": "localhost:8000", "content-type": "application/json", "x-long": "a, b"}
+
+
+@pytest.mark.parametrize(("lines", "status"), [(20, None), (21, 431)])
+def test_headers_are_counted_by_their_lines_whatever_their_names(lines: int, status: int | None) -> None:
+    found = Gate(HttpPolicy(max_headers=20)).read("POST", (*RAW, *[(b"x-long", b"c")] * (lines - len(RAW))), LOCAL)
+    assert (found.status if isinstance(found, HttpResponse) else None) == status
 
 
 @pytest.mark.parametrize("name", [b"host", b"Origin"])

@@ -48,7 +48,7 @@ def serve(server: Server | None = None, page: Any = None, **policy: Any) -> Endp
         server.tool(name="t")(lambda: "ok")
     return Endpoint(
         server,
-        HttpPolicy(**policy),
+        HttpPolicy(page=page is not None, **policy),
         limits=Limits(),
         clock=lambda: 0.0,
         random=os.urandom,

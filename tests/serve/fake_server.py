@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 
-from linkspan.core.call import CallCancelled, CallReady
+from linkspan.core.call import NO_REQUEST, CallCancelled, CallReady
 
 
 class Server:
@@ -32,7 +32,7 @@ class Server:
 class Call:
     def __init__(self, request_id, run, is_async, inline):
         self.id, self.run, self.is_async, self.inline, self.cancelled = request_id, run, is_async, inline, False
-        self.hooked = False
+        self.hooked, self.request = False, NO_REQUEST
 
 
 class Connection:

@@ -229,7 +229,7 @@ class TestWorkers:
 
 STUBBORN = """
 import os, signal, sys, time
-from linkspan.serve.http import serve_in_workers
+from linkspan.serve.http_workers import serve_in_workers
 
 def serve(ready):
     signal.signal(signal.SIGTERM, lambda *_: os.write(1, b"asked\\n"))
@@ -237,7 +237,8 @@ def serve(ready):
     while True:
         time.sleep(1)
 
-sys.exit(serve_in_workers(2, serve, patience=5.0, first_line="ready\\n"))
+sys.exit(serve_in_workers(2, serve, patience=5.0, ready=lambda: sys.stderr.write("ready\\n")))
+sys.exit(serve_in_workers(2, serve, patience=5.0, ready=lambda: None))
 """
 
 

@@ -44,18 +44,32 @@ def test_the_answer_is_the_response_whatever_was_told_before_it() -> None:
     assert answer["result"]["content"] == [{"type": "text", "text": "done"}]
 
 
-def test_a_listen_is_refused_where_nothing_can_be_told_later() -> None:
+def handled(server: Server, message: Any) -> Any:
+    return server.handle(message)
+
+
+def handled_as_json(server: Server, message: Any) -> Any:
+    return json.loads(server.handle_json(json.dumps(message)) or "null")
+
+
+either_way = pytest.mark.parametrize("answered", [handled, handled_as_json])
+
+
+@either_way
+def test_a_listen_is_refused_where_nothing_can_be_told_later(answered: Any) -> None:
     server = Server()
     server.tool(name="t")(lambda: "ok")
-    answer = server.handle(request("subscriptions/listen", notifications={"toolsListChanged": True}, _meta=ENVELOPE))
+    listen = request("subscriptions/listen", notifications={"toolsListChanged": True}, _meta=ENVELOPE)
+    answer = answered(server, listen)
     assert answer["id"] == 1
     assert answer["error"]["code"] == -32600
     assert "needs a connection that stays open" in answer["error"]["message"]
 
 
-def test_modern_requests_in_a_batch_are_refused_one_by_one() -> None:
+@either_way
+def test_modern_requests_in_a_batch_are_refused_one_by_one(answered: Any) -> None:
     batch = [request("ping", 1), request("server/discover", 2, _meta=ENVELOPE)]
-    first, second = Server().handle(batch)
+    first, second = answered(Server(), batch)
     assert (first["id"], first["result"]) == (1, {})
     assert (second["id"], second["error"]["code"]) == (2, -32600)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -113,6 +115,46 @@ class TestRateLimit:
             clock.now += 0.001
             call(server, "one")
         assert len(limit._used_until) <= 1_002
+
+    def processes(self, tmp_path: Path, limit: Callable[[], RateLimit] = lambda: RateLimit(2)) -> list[Server]:
+        servers: list[Server] = []
+        for _ in range(2):
+            servers.append(server := Server("shop", store=f"sqlite://{tmp_path / 'store.db'}"))
+            server.middleware(only=["tools/call"])(limit())
+            server.define_tool("one", handler=lambda: "done")
+
+            @server.tool
+            async def two() -> str:
+                return "two"
+
+        return servers
+
+    def test_processes_with_a_store_count_together(self, tmp_path: Path) -> None:
+        first, second = self.processes(tmp_path)
+        assert [text(each, "one") for each in (first, second)] == ["done", "done"]
+        for each in (first, second):
+            refused = call(each, "one")
+            assert refused["content"][0]["text"].startswith(
+                "Too many calls of one: at most 2 calls in 60 s (try again in "
+            )
+            assert 0 < refused["_meta"]["linkspan/retryAfter"] <= 30
+        assert [text(each, "two") for each in (second, first)] == ["two", "two"]
+        assert call(first, "two")["isError"]
+
+    def test_limits_of_one_server_are_apart(self, tmp_path: Path) -> None:
+        first, second = self.processes(tmp_path)
+        for each in (first, second):
+            each.middleware(only=["tools/call"])(RateLimit(3, per=3600))
+        assert [text(each, "one") for each in (first, second)] == ["done", "done"]
+
+    def test_while_the_store_fails_each_process_counts_for_itself(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (server, _) = self.processes(tmp_path)
+        server.store.close()
+        assert [text(server, "one") for _ in range(2)] == ["done", "done"]
+        assert call(server, "one")["isError"]
+        assert caplog.text.count("counts within each process") == 1
 
     @pytest.mark.parametrize(("calls", "per"), [(0, 60.0), (1, 0.0)])
     def test_a_limit_that_allows_nothing_is_refused(self, calls: int, per: float) -> None:

@@ -20,6 +20,7 @@ import linkspan
 from linkspan.runtime import descriptors
 from linkspan.runtime.calls import Connectable
 from linkspan.serve import stdio
+from linkspan.serve.stream import StreamServer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX descriptors")
 
@@ -271,6 +272,48 @@ def test_of_changes_that_are_not_read_one_of_a_kind_waits():
     served.end()
 
 
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_question_that_nobody_answers_ends_in_its_time(kind):
+    served = asking(kind, linkspan.Limits(input_timeout=1))
+    question, *others = [json.loads(line) for line in served.read_lines(3)]
+    (answer,) = [each for each in others if each.get("id") == 1]
+    assert question["method"] == "elicitation/create"
+    assert "No answer from the user within 1 seconds" in str(answer)
+    served.end()
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_ping_is_answered_while_a_question_waits_for_its_answer(kind):
+    served = asking(kind, linkspan.Limits())
+    (question,) = [json.loads(line) for line in served.read_lines(1)]
+    assert question["method"] == "elicitation/create"
+    os.write(served.input, ping("p"))
+    assert [json.loads(line)["id"] for line in served.read_lines(1)] == ["p"]
+    served.end()
+
+
+def asking(kind: str, limits: linkspan.Limits) -> Served:
+    """Serve a client with a handshake whose first call has asked it something."""
+    server = linkspan.Server("asking", limits=limits)
+
+    def ask(ctx: linkspan.Context) -> str:
+        return ctx.ask("name", str, "Who are you?")
+
+    async def ask_async(ctx: linkspan.Context) -> str:
+        return ask(ctx)
+
+    server.tool(name="ask")(ask if kind == "plain" else ask_async)
+    served = Served(server, grace=0.1)
+    about = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "silent", "version": "1"}}
+    hello = {"method": "initialize", "params": about | {"capabilities": {"elicitation": {}}}}
+    call = {"method": "tools/call", "params": {"name": "ask", "arguments": {}}}
+    os.write(served.input, json.dumps({"jsonrpc": "2.0", "id": 0} | hello).encode() + b"\n")
+    served.read_lines(1)
+    os.write(served.input, b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+    os.write(served.input, json.dumps({"jsonrpc": "2.0", "id": 1} | call).encode() + b"\n")
+    return served
+
+
 def test_no_task_is_left_when_the_stream_has_ended(caplog):
     server, tasks = linkspan.Server("leaks"), list[asyncio.Task[object]]()
 
@@ -292,33 +335,6 @@ def test_no_task_is_left_when_the_stream_has_ended(caplog):
     assert caplog.text == ""  # asyncio would report a task that was destroyed while it was pending
 
 
-def test_an_input_that_cannot_be_polled_is_pumped(monkeypatch):
-    server = Server()
-
-    @server.tool
-    async def add() -> str:
-        return "done"
-
-    (reader, writer), (output_reader, output_writer) = os.pipe(), os.pipe()
-    source = descriptors.pump(reader)
-    served = threading.Thread(
-        target=stdio.serve_stdio,
-        args=(server.connect,),
-        kwargs={"input_fd": source, "output_fd": output_writer},
-        daemon=True,
-    )
-    served.start()
-    os.write(writer, ping(1) + tool_call(2, "add"))
-    received = b""
-    while received.count(b"\n") < 2:
-        received += os.read(output_reader, 65536)
-    os.close(writer)
-    served.join(60)
-    assert not served.is_alive()
-    for fd in (reader, source, output_reader, output_writer):
-        os.close(fd)
-
-
 def test_serving_inside_a_running_event_loop_is_refused():
     async def main() -> None:
         stdio.serve_stdio(Server().connect)
@@ -328,8 +344,9 @@ def test_serving_inside_a_running_event_loop_is_refused():
 
 
 WITHOUT_POLL = f"""
-import runpy, select, sys
-del select.poll  # as on Windows: pipes are pumped to sockets, wakes come through sockets, output leaves from a thread
+import runpy, sys
+sys.path.insert(0, {str(HERE.parent)!r})
+import like_windows
 runpy.run_path({str(HERE / "tool_server.py")!r}, run_name="__main__")
 """
 
@@ -351,6 +368,47 @@ def test_a_system_that_cannot_poll_pipes_heeds_signals(spawn):
     assert process.result(1, "add", a=1, b=2) == "3"
     process.popen.terminate()
     assert process.exit_code() == 0
+
+
+# One stream, whose thread is the one of the test.
+
+
+@pytest.fixture
+def stream():
+    """A stream whose client writes and reads nothing, and may have four bytes unsent."""
+    (reader, writer), (output_reader, output_writer) = os.pipe(), os.pipe()
+    options = {"watch_parent": False, "grace": 0.1, "max_workers": 1, "max_unsent": 4, "owns_process": False}
+    with StreamServer(Server().connect, descriptors.Readable(reader), output_writer, **options) as served:
+        served.client = output_reader
+        yield served
+    for fd in (reader, writer, output_reader, output_writer):
+        os.close(fd)
+
+
+def test_requests_wait_while_too_much_is_unsent(stream):
+    assert stream.wants_input
+    answers = 10_000  # more than a pipe takes
+    stream.driver.receive_data(ping("p") * answers)
+    stream.flush()
+    assert not stream.wants_input
+    read = 0
+    while read < answers:
+        read += os.read(stream.client, 65536).count(b"\n")
+    stream.writer.wait_empty(30)
+    assert stream.wants_input
+
+
+def test_room_that_is_made_while_the_stream_looks_for_it_wakes_it(stream, monkeypatch):
+    def full(writer):
+        """Be full at first, and have room before the answer is there."""
+        other = threading.Thread(target=stream.flush)
+        other.start()
+        other.join(60)
+        return True
+
+    monkeypatch.setattr(descriptors.Writer, "full", property(full))
+    assert not stream.wants_input
+    assert descriptors.DescriptorWaiter(stream.wakes.reader).wait(0.0) == [stream.wakes.reader]
 
 
 # Writes, each of which is a packet here.

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import pytest
 
 from client.faces import ERAS, FACES, outcome, wait_until
-from linkspan import Ask, Client, Context, Server, ServerError, SyncClient, ToolError
+from linkspan import Ask, Client, Context, Server, ServerError, SyncClient, Task, Tasks, ToolError
 from over_http import serving
 
 pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
@@ -226,6 +226,49 @@ def test_names_that_clients_invent_name_no_span(spans: Spans) -> None:
     assert not [each for each in spans if "gen_ai.tool.name" in (each.attributes or {})]
 
 
+def test_a_call_that_becomes_a_task_is_one_server_span_and_its_run_is_linked_to_it(
+    spans: Spans, reader: InMemoryMetricReader
+) -> None:
+    server = dice()
+
+    @server.tool(task=True)
+    def order(ctx: Context) -> str:
+        return f"{ctx.ask('what', str, 'What?')} {trace.get_current_span().get_span_context().span_id:016x}"
+
+    @server.tool(task=Task(after=60))
+    def soon() -> str:
+        return "soon"
+
+    with SyncClient(server, extensions=[Tasks()], elicitation=lambda form: {"what": "tea"}) as client:
+        text = client.call_tool("order").text
+        assert client.call_tool("soon").text == "soon"
+    call = spans.one("tools/call order")
+    wait_until(lambda: len(spans.of("tools/call order", SpanKind.INTERNAL)) == 2)  # it has asked, so it ran twice
+    runs = spans.of("tools/call order", SpanKind.INTERNAL)
+    assert [[each.context.span_id for each in run.links] for run in runs] == [[call.context.span_id]] * 2
+    assert {run.context.trace_id for run in runs} == {call.context.trace_id}
+    assert text == f"tea {runs[-1].context.span_id:016x}"
+    assert {dict(run.attributes or {})["linkspan.task.id"] for run in runs}
+    assert spans.one("tools/call soon")
+    assert spans.of("tools/call soon", SpanKind.INTERNAL) == []
+    counted = {
+        each["gen_ai.tool.name"]: count
+        for each, count in points(reader, "mcp.server.operation.duration")
+        if "gen_ai.tool.name" in each
+    }
+    assert counted == {"order": 1, "soon": 1}
+
+
+def test_a_run_that_fails_fails_its_own_span(spans: Spans) -> None:
+    server = dice()
+    server.tool(task=True, name="later")(lambda: 1 / 0)
+    with SyncClient(server, extensions=[Tasks()]) as client:
+        assert client.call_tool("later").is_error
+    run = spans.one("tools/call later", SpanKind.INTERNAL)
+    assert dict(run.attributes or {})["error.type"] == "tool_error"
+    assert "error.type" not in (spans.one("tools/call later").attributes or {})
+
+
 def test_a_trace_that_cannot_be_read_is_ignored(spans: Spans) -> None:
     server = dice()
     for value in ("nonsense", 5, "00-" + "0" * 32 + "-" + "0" * 16 + "-01", {"a": 1}):
@@ -300,6 +343,7 @@ def test_a_trace_that_the_application_sends_itself_is_left_alone(spans: Spans) -
 
 def test_durations_are_recorded_with_few_attributes(reader: InMemoryMetricReader) -> None:
     with SyncClient(dice()) as client:
+        client.list_tools()  # a name that only fails may be an invented one
         for _ in range(3):
             client.call_tool("plain")
         client.call_tool("refuses")
@@ -309,6 +353,26 @@ def test_durations_are_recorded_with_few_attributes(reader: InMemoryMetricReader
         found = points(reader, f"mcp.{side}.operation.duration")
         assert (common | {"gen_ai.tool.name": "plain"}, 3) in found
         assert (common | {"gen_ai.tool.name": "refuses", "error.type": "tool_error"}, 1) in found
+
+
+def test_names_that_a_model_invents_make_no_series_of_a_client(reader: InMemoryMetricReader) -> None:
+    server = dice()
+    with SyncClient(server) as client:
+        for number in range(20):
+            with pytest.raises(ServerError):
+                client.call_tool(f"invented-{number}")
+            with pytest.raises(ServerError):
+                client.get_prompt(f"invented-{number}")
+        client.call_tool("plain")
+        client.get_prompt("review", {"code": "x"})
+        client.list_tools()
+        client.call_tool("refuses")
+    found = points(reader, "mcp.client.operation.duration")
+    tools = {each.get("gen_ai.tool.name"): count for each, count in found if each["mcp.method.name"] == "tools/call"}
+    prompts = {
+        each.get("gen_ai.prompt.name"): count for each, count in found if each["mcp.method.name"] == "prompts/get"
+    }
+    assert (tools, prompts) == ({None: 20, "plain": 1, "refuses": 1}, {None: 20, "review": 1})
 
 
 def test_a_provider_that_is_set_after_the_first_connection_is_found_by_the_next(

@@ -174,6 +174,10 @@ class Lifespan(Protocol):
         """What it opened. Raises: RuntimeError while it is not open."""
         ...
 
+    def provided(self, kind: type) -> object:
+        """What it opened under a class. Raises: RuntimeError while it is not open."""
+        ...
+
     @property
     def refusal(self) -> str | None:
         """The error of every caller, if it could not be opened."""
@@ -235,8 +239,11 @@ class Background(Protocol):
         """Begin nothing more for `user`, which will leave."""
         ...
 
-    def leave(self, user: object, within: float) -> None:
-        """Let `user` go. If it was the last, wait here up to so many seconds for what runs, and give up the rest."""
+    def leave(self, user: object, within: float, cleanup: float) -> None:
+        """Let `user` go. If it was the last, wait here up to `within` seconds for what runs, and cancel the rest.
+
+        That has `cleanup` seconds to close what it opened.
+        """
         ...
 
 

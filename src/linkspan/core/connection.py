@@ -267,6 +267,11 @@ class ServerConnection:
             legacy = self._legacy.subscriptions if self._legacy is not None else ()
             return {*legacy, *(self._subscriptions.uris() if self._subscriptions is not None else ())}
 
+    @property
+    def owes_answers(self) -> bool:
+        """Whether a request waits for its answer: it runs, its client is asked something, or it is a subscription."""
+        return bool(self._in_flight)
+
     def is_running(self, request_id: RequestId) -> bool:
         """Whether a request waits for its answer."""
         return request_id in self._in_flight

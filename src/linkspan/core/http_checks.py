@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, TypeAlias, TypedDict
+from typing import Final, Literal, TypeAlias, TypedDict
 
 import msgspec
 
@@ -31,10 +31,13 @@ from linkspan.wire.headers import (
     accepts,
     agrees,
     decode_value,
+    is_forwarded,
     is_loopback,
+    join_lines,
     media_type,
     parse_authority,
     parse_origin,
+    unknown_coding,
     value_at,
 )
 from linkspan.wire.jsonrpc import encode_error
@@ -50,6 +53,7 @@ __all__ = [
     "compare_headers",
     "compare_parameters",
     "is_over_loopback",
+    "is_small",
     "refusal_body",
 ]
 
@@ -72,7 +76,6 @@ _SMALL_HEAD: Final = 4096
 """Bytes of names and values up to which a head is remembered."""
 _DOUBLED: Final = HttpResponse(400, TEXT, b"Host or Origin is there twice")
 _EXPOSED: Final = "www-authenticate, dpop-nonce, mcp-session-id"
-_CLOSE: Final[tuple[Header, ...]] = (("connection", "close"),)
 
 
 def refusal_body(code: int, message: str) -> bytes:
@@ -84,13 +87,15 @@ class Arrival(msgspec.Struct, frozen=True):
     """Where a request came in, as the transport knows it.
 
     `own` and `peer` are the two addresses of the socket, without ports: `own` may be the path of a Unix socket, or a name;
-    None where they are unknown. `path` is that of the URL; `version` that of HTTP.
+    None where they are unknown. `path` is that of the URL; `version` that of HTTP. `authority` is that of a target in absolute
+    form, which counts instead of the Host header (RFC 9112, section 3.2.2).
     """
 
     own: str | None = None
     peer: str | None = None
     path: str = "/"
     version: str = "1.1"
+    authority: str | None = None
 
 
 def is_over_loopback(own: str | None, peer: str | None) -> bool:
@@ -106,13 +111,17 @@ def is_over_loopback(own: str | None, peer: str | None) -> bool:
     return peer is not None and is_loopback(peer) is True
 
 
+def is_small(raw: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return whether a head may be remembered: a large one would be held for a client that never repeats it."""
+    return sum(len(name) + len(value) for name, value in raw) <= _SMALL_HEAD
+
+
 class Gate:
     """Lets requests in, as a policy says."""
 
     def __init__(self, policy: HttpPolicy) -> None:
         """Check by `policy`. Raises: ValueError for an invalid host or origin in it, which would match nothing."""
         self._policy = policy
-        self.shows_page = policy.page is True
         hosts = policy.allowed_hosts
         self._hosts = None if hosts is None else {_named_host(each) for each in hosts}
         listed = [] if isinstance(policy.cors, bool) else list(policy.cors)
@@ -130,21 +139,35 @@ class Gate:
 
         A client repeats its headers, so the last different heads are remembered together with the decision.
         """
-        key = (raw, method, arrival.path, arrival.version, is_over_loopback(arrival.own, arrival.peer))
+        local = is_over_loopback(arrival.own, arrival.peer)
+        key = (raw, method, arrival.path, arrival.version, arrival.authority, local)
         found = self._heads.get(key)
         if found is None:
             headers = _by_name(raw)
-            found = _DOUBLED if headers is None else self.admit(method, headers, arrival) or MappingProxyType(headers)
-            if sum(len(name) + len(value) for name, value in raw) <= _SMALL_HEAD:
+            found = _DOUBLED if headers is None else self.admit(method, MappingProxyType(headers), arrival, len(raw))
+            if is_small(raw):
                 if len(self._heads) >= _HEADS:
                     self._heads.clear()
                 self._heads[key] = found
         return found
 
-    def admit(self, method: str, headers: Mapping[str, str], arrival: Arrival) -> HttpResponse | None:
-        """Return the refusal, or None."""
-        host, origin, local = headers.get("host"), headers.get("origin"), is_over_loopback(arrival.own, arrival.peer)
-        refused = self._wrong_host(host, local, arrival.version)
+    def admit(
+        self, method: str, headers: Mapping[str, str], arrival: Arrival, lines: int | None = None
+    ) -> Mapping[str, str] | HttpResponse:
+        """Return the headers of a request that is let in, with the host that counts, or its refusal.
+
+        `lines` is how many lines the headers came in, where that is known.
+        """
+        refused = self._refusal(method, headers, arrival, lines or len(headers))
+        if refused is None and arrival.authority is not None:
+            return MappingProxyType({**headers, "host": arrival.authority})
+        return refused or headers
+
+    def _refusal(self, method: str, headers: Mapping[str, str], arrival: Arrival, lines: int) -> HttpResponse | None:
+        named = headers.get("host") or None  # granian adds an empty one where it is missing
+        local, host = is_over_loopback(arrival.own, arrival.peer), arrival.authority or named
+        origin = headers.get("origin")
+        refused = self._wrong_host(named, arrival.authority, local, arrival.version)
         if refused is None and origin is not None:
             refused = self._wrong_origin(origin, host, local)
         elif refused is None and headers.get("sec-fetch-site") == "cross-site":
@@ -152,11 +175,14 @@ class Gate:
         if refused is not None:
             return refused
         policy = self._policy
-        if len(headers) > policy.max_headers:
-            return self.refuse(431, f"More than {policy.max_headers} headers (max_headers) [LS-504]", headers, _CLOSE)
+        if lines > policy.max_headers:
+            problem = f"More than {policy.max_headers} headers (max_headers) [LS-504]"
+            return self.refuse(431, problem, headers, closes=True)
         if sum(map(len, headers.values())) + sum(map(len, headers)) > policy.max_header_bytes:
             problem = f"The headers are larger than {policy.max_header_bytes} bytes (max_header_bytes) [LS-504]"
-            return self.refuse(431, problem, headers, _CLOSE)
+            return self.refuse(431, problem, headers, closes=True)
+        if (coding := unknown_coding(headers.get("transfer-encoding", ""))) is not None:
+            return self.unreadable(coding, headers)
         if method == "POST":
             wrong = _wrong_media(headers.get("content-type"), headers.get("accept"))
             if wrong is not None:
@@ -173,6 +199,11 @@ class Gate:
         """Return whether a Content-Length is more than we take, however many digits it has."""
         return length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self._policy.max_body_bytes)
 
+    def shows_page(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a browser with these headers gets the page for people."""
+        page = self._policy.page
+        return page is True or (page == "direct" and not is_forwarded(headers))
+
     # Refusals. All but those of a foreign host or origin can be read by the pages that may read answers.
 
     def refuse(
@@ -183,27 +214,30 @@ class Gate:
         extra: tuple[Header, ...] = (),
         *,
         code: int = INVALID_REQUEST,
+        closes: bool = False,
     ) -> HttpResponse:
         """Return a refusal of the request with these headers."""
-        return HttpResponse(status, (*self.cors_headers(headers), *extra, *JSON_HEADERS), refusal_body(code, problem))
+        shown = (*self.cors_headers(headers), *extra, *JSON_HEADERS)
+        return HttpResponse(status, shown, refusal_body(code, problem), closes=closes)
+
+    def unreadable(self, coding: str, headers: Mapping[str, str]) -> HttpResponse:
+        """Refuse a body in this transfer coding (RFC 9112, section 6.1)."""
+        problem = f"Transfer coding {coding[:60]!r} is not supported: send the body without it"
+        return self.refuse(501, problem, headers, closes=True)
 
     def too_large(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a body that is too large."""
-        return self.refuse(
-            413,
-            f"The body is larger than {self._policy.max_body_bytes} bytes (max_body_bytes) [LS-504]",
-            headers,
-            _CLOSE,
-        )
+        problem = f"The body is larger than {self._policy.max_body_bytes} bytes (max_body_bytes) [LS-504]"
+        return self.refuse(413, problem, headers, closes=True)
 
     def too_slow(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a body that does not arrive in time."""
         problem = f"The body did not arrive within {self._policy.body_timeout:g} seconds (body_timeout)"
-        return self.refuse(408, problem, headers, _CLOSE)
+        return self.refuse(408, problem, headers, closes=True)
 
     def too_short(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a body of which the end is missing."""
-        return self.refuse(400, "The body is shorter than Content-Length", headers, _CLOSE)
+        return self.refuse(400, "The body is shorter than Content-Length", headers, closes=True)
 
     def unidentified(self, headers: Mapping[str, str]) -> HttpResponse:
         """Refuse a request whose sender cannot be distinguished from others."""
@@ -213,17 +247,21 @@ class Gate:
     def too_many_bodies(self, headers: Mapping[str, str], bound: str) -> HttpResponse:
         """Refuse a body because of all the others that are arriving; `bound` is the setting."""
         problem = f"Too many bodies are arriving ({bound}); try again later [LS-505]"
-        return self.refuse(503, problem, headers, (("retry-after", "5"), *_CLOSE))
+        return self.refuse(503, problem, headers, (("retry-after", "5"),), closes=True)
 
     # Host and Origin: pure functions of what nearly all clients of an app share, so each gate remembers what it decided.
 
-    def _judge_host(self, host: str | None, local: bool, version: str) -> HttpResponse | None:
-        """Refuse a Host that is missing, not listed or, over loopback, not this machine's."""
+    def _judge_host(self, host: str | None, authority: str | None, local: bool, version: str) -> HttpResponse | None:
+        """Refuse a Host that is missing or invalid, and a host that is not listed or, over loopback, not this machine's.
+
+        The `authority` of the target counts instead of a Host that is valid.
+        """
         if host is None and version not in _WITHOUT_HOST:
             return _refusal(400, "Host is missing")
-        named = parse_authority(host) if host is not None else None
-        if named is None and host is not None and not local and self._hosts is None:
+        if any(each is not None and parse_authority(each) is None for each in (host, authority)):
             return _refusal(400, "Host is not a valid name[:port]")
+        host = authority or host
+        named = parse_authority(host) if host is not None else None
         if named is not None:
             listed = self._hosts is not None and not self._hosts.isdisjoint(
                 ((named.name, None), (named.name, named.port))
@@ -265,7 +303,7 @@ class Gate:
 
     def _wrong_site(self, method: str, headers: Mapping[str, str], path: str) -> HttpResponse | None:
         """Refuse what a page of another site makes a browser load, as an image for example: it has no Origin."""
-        if method == "GET" and self._policy.page and headers.get("sec-fetch-mode") == "navigate":
+        if method == "GET" and self.shows_page(headers) and headers.get("sec-fetch-mode") == "navigate":
             return None
         if method in ("GET", "HEAD") and path.startswith("/.well-known/"):
             return None
@@ -319,15 +357,9 @@ def _wrong_media(kind: str | None, accept: str | None) -> tuple[int, str] | None
 
 def _by_name(raw: RawHeaders) -> dict[str, str] | None:
     """Return headers by name; None if one that safety depends on is there twice."""
-    headers: dict[str, str] = {}
-    for name, value in raw:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
-        if key in headers:
-            if key in ("host", "origin"):
-                return None
-            text = f"{headers[key]}, {text}"
-        headers[key] = text
-    return headers
+    lines = [(name.decode("latin-1").lower(), value.decode("latin-1").strip()) for name, value in raw]
+    names = [name for name, _ in lines]
+    return None if names.count("host") > 1 or names.count("origin") > 1 else join_lines(lines)
 
 
 def _named_host(text: str) -> tuple[str, int | None]:
@@ -465,8 +497,8 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     require_session: bool = True
     """Refuse handshake requests without a session id, where there are sessions."""
 
-    page: bool | None = None
-    """Show a page to browsers. None: when the server is bound to loopback."""
+    page: bool | Literal["direct"] | None = None
+    """Show a page to browsers; "direct": unless their requests have headers of a proxy. None: "direct" when bound to loopback."""
 
     http_sse: str | None = None
     """The path of the HTTP+SSE transport of the first revision, such as "/sse", for clients that know no other. It is served
@@ -480,7 +512,7 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     Beyond, the largest of them is answered 503; under WSGI the newest, and each counts as a whole from its beginning."""
 
     max_headers: int = 100
-    """Headers of one request, by name. More are answered 431."""
+    """Lines of headers in one request. More are answered 431. Under WSGI, lines of one name count once: the server joins them."""
 
     max_header_bytes: int = 32 * 1024
     """Names and values of the headers of one request, together. More are answered 431."""
@@ -521,6 +553,10 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_workers_per_client: int | None = None
     """Of these, for one client: a principal, or without one an address. Given-up calls are counted. None: three quarters."""
 
+    cleanup: float = 2.0
+    """Seconds in which cancelled functions must close what they opened, once the process is asked to stop. Then the lifespan is
+    left, and the log names what is still open."""
+
     silence: float = 15.0
     """Seconds without a message after which a stream gets a comment, so that no proxy between us closes it."""
 
@@ -533,9 +569,11 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_workers_per_client or max(1, self.max_workers * 3 // 4)
 
     def __post_init__(self) -> None:
+        if self.page not in (True, False, "direct", None):
+            raise ValueError(f"page must be True, False, 'direct' or None, got {self.page!r}")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, str) and name != "http_sse":
+            if isinstance(value, str) and name not in ("http_sse", "page"):
                 raise ValueError(f"{name} must be a list, such as [{value!r}], got a string")
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise ValueError(f"{name} must be above 0, got {value!r}")
@@ -549,7 +587,7 @@ class HttpKeywords(TypedDict, total=False):
     cors: bool | Sequence[str]
     sessions: bool
     require_session: bool
-    page: bool | None
+    page: bool | Literal["direct"] | None
     http_sse: str | None
     max_body_bytes: int
     max_incoming_bytes: int
@@ -566,5 +604,6 @@ class HttpKeywords(TypedDict, total=False):
     send_timeout: float
     max_workers: int
     max_workers_per_client: int | None
+    cleanup: float
     silence: float
     retry: int

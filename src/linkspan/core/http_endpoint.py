@@ -62,6 +62,8 @@ __all__ = ["Arrived", "Endpoint", "Lane", "Opened", "Serves", "Todo"]
 
 _FREE: Final = 64
 """Connections that are kept for further requests."""
+_FREE_BYTES: Final = 65536
+"""Bytes of a response up to which its connection is kept: that refers to it until the next request."""
 _LISTEN: Final = "subscriptions/listen"
 _MARKER = PROTOCOL_VERSION.encode()
 _DISAGREES: Final = f"{VERSION_HEADER} does not match the version of this session [LS-506]"
@@ -199,6 +201,7 @@ class Endpoint:
             accept=headers.get("accept"),
             headers=self.gate.cors_headers(headers) if "origin" in headers else (),
             bound=self.policy.max_unsent_bytes,
+            access=facts.access,
         )
         return self._methods[method](Arrived(url, query, headers, body, facts, respond))
 
@@ -370,7 +373,7 @@ class Endpoint:
         if SESSION_HEADER not in request.headers:
             if self._is_pair(request.url) and "text/html" not in wanted:
                 return self._open_pair(request)
-            if self._page is not None and wants_page(wanted):
+            if self._page is not None and wants_page(wanted) and self.gate.shows_page(request.headers):
                 page = self._page(request.url, request.facts)
                 response: ServerExchange = request.respond()
                 return Opened(response.respond(200, page.body, tuple(page.headers)))
@@ -471,7 +474,9 @@ class Endpoint:
         """Forget a response that is complete. A connection that is free then may serve another request."""
         owner = self._open.pop(exchange, None)
         if type(owner) is OwnConnection:
-            is_free = owner.lone and exchange.ended and not owner.connection.running
+            response = exchange.response
+            is_small = response is None or len(response.body) <= _FREE_BYTES
+            is_free = owner.lone and is_small and exchange.ended and not owner.connection.running
             if is_free and len(self._free) < _FREE:
                 self._free.append(owner)
         elif type(owner) is Pair:
@@ -493,7 +498,15 @@ class Endpoint:
                 due = each.connection.next_timeout()
                 if due is not None and due <= now:
                     found.append((each.connection, each.connection.handle_timeout(now)))
-        return found + self._end_idle(now)
+        return found + self._end_without_right() + self._end_idle(now)
+
+    def _end_without_right(self) -> Todo:
+        """End the streams that only listen, and whose token is not good any more. Calls keep their responses."""
+        return [
+            (owner.connection, owner.end_listening(exchange))
+            for exchange, owner in list(self._open.items())
+            if exchange.access is not None and owner.only_listens(exchange) and not exchange.access.holds()
+        ]
 
     def _end_idle(self, now: float) -> Todo:
         """End the sessions that were not used for too long."""
@@ -503,8 +516,8 @@ class Endpoint:
         """End the streams of clients that only listen. Calls go on, until `close`."""
         for session in self.sessions:
             session.close_get_stream()
-        own = [each for each in self._open.values() if isinstance(each, OwnConnection)]
-        return [(each.connection, each.drain()) for each in own]
+        own = [(each, owner) for each, owner in list(self._open.items()) if isinstance(owner, OwnConnection)]
+        return [(owner.connection, owner.end_listening(each)) for each, owner in own]
 
     def close(self) -> Todo:
         """Cancel what runs, end every stream, and forget the sessions."""

@@ -24,6 +24,7 @@ from linkspan.errors import (
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
+from linkspan.revisions.neutral import Access
 from linkspan.wire.framing import COMMENT, encode_event
 from linkspan.wire.headers import accepts
 
@@ -52,13 +53,15 @@ TEXT: Final = (("content-type", "text/plain"),)
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """A whole response. The driver adds `content-length`: the length of the body."""
+    """A whole response. The driver adds `content-length`, the length of the body; a 204 has none (RFC 9110, section 8.6)."""
 
     status: int
     headers: tuple[Header, ...] = ()
     body: bytes = b""
     complaint: str | None = None
     """What the log should contain about a refusal."""
+    closes: bool = False
+    """Whether the connection is closed behind it, because the rest of the request was not read."""
 
 
 class HttpStart(msgspec.Struct, frozen=True):
@@ -157,6 +160,8 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
     """For bytes that wait for a reader who does not read."""
     lock: AbstractContextManager[object] = NO_LOCK
     """That of the connection which answers."""
+    access: Access | None = None
+    """What the transport knows of the token of the request."""
     stream: EventStream | None = None
     event_name: str | None = None
     """Names each event."""
@@ -179,8 +184,8 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
         self._wake = wake
 
     def release(self) -> None:
-        """Forget the driver once it has sent the response: otherwise the two refer to each other."""
-        self._wake = bool
+        """Forget the driver and the response once it has sent that: a connection that may be idle for long refers to this."""
+        self._wake, self.response, self._events = bool, None, []
 
     def events(self) -> list[HttpEvent]:
         """Return what must be sent now, and forget it."""
@@ -340,9 +345,14 @@ class OwnConnection(msgspec.Struct, frozen=True, eq=False):
             exchange.abandon()
             return self.connection.close()
 
-    def drain(self) -> Sequence[Event]:
-        """End a stream whose client only listens."""
-        return () if self.connection.running else self.close()
+    def only_listens(self, _: ServerExchange) -> bool:
+        """Return whether this is a stream whose client waits for no answer."""
+        return not (self.lone or self.connection.running)
+
+    def end_listening(self, exchange: ServerExchange) -> Sequence[Event]:
+        """End a stream whose client only listens; nothing else."""
+        with self.connection.lock:
+            return self.close() if self.only_listens(exchange) else ()
 
     def close(self) -> Sequence[Event]:
         """Cancel what runs, and end the response."""

@@ -317,6 +317,18 @@ class HttpSession:
             exchange.end()
             return True
 
+    def only_listens(self, exchange: ServerExchange) -> bool:
+        """Return whether a response is the GET stream."""
+        return self._general.exchange is exchange
+
+    def end_listening(self, exchange: ServerExchange) -> Sequence[Event]:
+        """End the GET stream, and keep what comes for a client that comes back."""
+        with self.connection.lock:
+            if self._general.exchange is exchange:
+                self._lose(self._general)
+                exchange.end()
+        return ()
+
     def close_get_stream(self) -> None:
         """End the GET stream."""
         with self.connection.lock:
@@ -452,6 +464,10 @@ class Pair(OwnConnection, frozen=True, eq=False, kw_only=True):
 
     id: str
     principal: str | None
+
+    def only_listens(self, _: ServerExchange) -> bool:
+        """Return whether the client waits for no answer: all of them come on its stream, also those that it is asked for."""
+        return not (self.connection.running or self.connection.owes_answers)
 
 
 class _PairOutlet(Outlet):

@@ -27,6 +27,7 @@ from linkspan.core.shared_sessions import (
     is_event_id,
     is_general,
     merged,
+    of_stream,
     process_of,
 )
 from linkspan.core.shared_state import (
@@ -222,6 +223,7 @@ class SharedEndpoint(Endpoint):
     def _forget(self, session_id: str, principal: str | None) -> StoreFlow[None]:
         """End a session for all processes."""
         yield Drop(self._space.key("session", session_id))
+        yield self._space.empty(session_id)
         for queue, key in entries(self._space.scope, principal, session_id):
             yield Schedule(queue, key, None)
         yield Publish(self._space.everyone, encode_value(Gone(session_id)))
@@ -262,14 +264,14 @@ class SharedEndpoint(Endpoint):
     def _end(self, session_id: str) -> Todo:
         """End what this process has of a session that is over."""
         session = self.sessions.get(session_id)
-        if session is None:
+        if not isinstance(session, SharedSession):
             return []
         self.sessions.remove(session)
         for ticket, each in list(self._awaited.items()):
             if each.session is session:
                 self._awaited.pop(ticket, None)
                 each.exchange.end()
-        return [(session.connection, session.close())]
+        return [(session.connection, session.end())]
 
     # POST.
 
@@ -361,7 +363,7 @@ class SharedEndpoint(Endpoint):
     def _resume(self, request: Arrived, session: SharedSession, last: str, stream: str) -> StoreFlow[Opened]:
         """Go on with the stream of a POST: that of this process, one that is over, or one of another process."""
         logged, process = (yield from self._events(session, last)), process_of(stream)
-        if process is None or process == self._space.process or any(not each.id for each in logged):
+        if process is None or process == self._space.process or any(each.final for each in logged):
             return self._listening(request, session, session.resume(request.respond, last, logged))
         exchange: ServerExchange = request.respond(lock=session.connection.lock)
         yield from self._ask(_Awaited(session, exchange, last, process, self.clock() + _PATIENCE, stream))
@@ -370,8 +372,8 @@ class SharedEndpoint(Endpoint):
     def _events(self, session: SharedSession, last: str) -> StoreFlow[list[Logged]]:
         """Return what is known here of the stream of an event: what its log has, and what is not there yet."""
         kept = session.call_back(last)
-        logged = decode_log((yield Read(session.log_of(last.rpartition("-")[0]))))
-        return merged(logged, kept)
+        logged = decode_log((yield Read(session.log)))
+        return merged(of_stream(logged, last.rpartition("-")[0]), kept)
 
     def _ask(self, awaited: _Awaited) -> StoreFlow[None]:
         ticket = next(self._tickets)
@@ -384,7 +386,9 @@ class SharedEndpoint(Endpoint):
 
     def _question(self, ticket: int, awaited: _Awaited) -> PeerMessage:
         session_id, me = awaited.session.id, self._space.process
-        return Take(session_id, me, ticket) if awaited.stream is None else Want(session_id, awaited.stream, me, ticket)
+        if awaited.stream is None:
+            return Take(session_id, me, ticket, awaited.session.taken)
+        return Want(session_id, awaited.stream, me, ticket)
 
     @_with_store
     def _delete(self, request: Arrived) -> Opened:
@@ -473,16 +477,24 @@ class SharedEndpoint(Endpoint):
             case Changed():
                 session.adopt(message.record, message.version)
             case Take():
-                for ticket, each in list(self._awaited.items()):
-                    if each.session is session and each.stream is None:  # its client has gone on elsewhere already
-                        self._awaited.pop(ticket, None)
-                        each.exchange.end()
-                self._space.spawn_send(message.to, session.give_home(message.ticket))
+                self._give_home(session, message)
             case Want():
                 self._space.spawn_send(message.to, session.hand_over(message.stream, message.to, message.ticket))
             case Left():
                 session.take_back(message.stream)
         return []
+
+    def _give_home(self, session: SharedSession, take: Take) -> None:
+        """Let another process have the GET stream, unless this one has taken it later: then that one is asked for it, too."""
+        if 0 < take.version < session.taken:
+            return
+        is_whole = True
+        for ticket, each in list(self._awaited.items()):
+            if each.session is session and each.stream is None:  # its client has gone on elsewhere already
+                self._awaited.pop(ticket, None)
+                each.exchange.end()
+                is_whole = is_whole and each.process == take.to
+        self._space.spawn_send(take.to, session.give_home(take, is_whole=is_whole))
 
     def _handed(self, handed: Handed) -> None:
         """Go on with a response that has waited for another process."""

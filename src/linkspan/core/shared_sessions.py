@@ -1,8 +1,8 @@
 """A handshake session that several processes serve: any of them may get its next request.
 
 What was agreed is a record in the store, under compare-and-set. Calls, and the events of streams that are being read, are in the
-memory of one process; the events of a stream go to a log in the store when its client leaves. One process, the home, notifies the
-client of changes, so that it is notified once.
+memory of one process; the events of a stream go to the log of the session, in the store, when its client leaves. One process, the
+home, notifies the client of changes, so that it is notified once.
 Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports (checklist 5.3).
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from msgspec import structs
 
-from linkspan.core.call import Delivery, encode_refusal
+from linkspan.core.call import Delivery, Event, encode_refusal
 from linkspan.core.http_checks import refusal_body
 from linkspan.core.http_exchange import JSON_HEADERS, Header, ServerExchange
 from linkspan.core.http_sessions import STREAM_IS_OVER, Connect, HttpSession, Receiver, Respond, SessionStream
@@ -31,6 +31,7 @@ from linkspan.core.shared_state import (
     SessionRecord,
     SessionSpace,
     StoreFlow,
+    Take,
     decode_session,
     encode_value,
 )
@@ -48,10 +49,10 @@ __all__ = [
     "is_event_id",
     "is_general",
     "merged",
+    "of_stream",
     "process_of",
 ]
 
-_GENERAL_LOG: Final = "get"
 _NAME: Final = re.compile(r"([0-9a-f]{12})\.[0-9]{1,12}\.")
 _EVENT_ID: Final = re.compile(_NAME.pattern + r"[0-9]{1,12}-[0-9]{1,18}")
 _NOT_SAVED: Final = RemoteProtocolError(INTERNAL_ERROR, "The session could not be saved; try again")
@@ -60,7 +61,7 @@ _NOT_SAVED: Final = RemoteProtocolError(INTERNAL_ERROR, "The session could not b
 class SharedSession(HttpSession):
     """What this process has in memory of a session: as much as it needs while it serves it."""
 
-    __slots__ = ("_away", "_facts", "_has_gone", "_record", "_saved", "_space", "_unwritten", "_version")
+    __slots__ = ("_away", "_facts", "_has_gone", "_record", "_saved", "_space", "_taken", "_unwritten", "_version")
 
     def __init__(
         self, session_id: str, principal: str | None, connect: Connect, space: SessionSpace, load: int
@@ -73,14 +74,14 @@ class SharedSession(HttpSession):
         super().__init__(session_id, principal, partial(connect, question_prefix=prefix), space.policy, prefix)
         self._space = space
         self._record: SessionRecord | None = None
-        self._version = 0
+        self._version = self._taken = 0
         self._saved = 0
         """As many changes as there were when the record was written or read."""
         self._facts: TransportInfo = NO_FACTS
         self._away: set[SessionStream] = set()
-        """The streams that have no client any more: their events go to their logs."""
+        """The streams that have no client any more: their events go to the log."""
         self._unwritten = 0
-        """Events that are on their way to a log."""
+        """Events that are on their way to the log."""
         self._has_gone = False
 
     # The record.
@@ -94,6 +95,11 @@ class SharedSession(HttpSession):
     def version(self) -> int:
         """The version of the record that this process knows."""
         return self._version
+
+    @property
+    def taken(self) -> int:
+        """The version of the record in which this process has last taken the GET stream."""
+        return self._taken
 
     @property
     def has_changes(self) -> bool:
@@ -112,8 +118,14 @@ class SharedSession(HttpSession):
 
     @property
     def has_gone(self) -> bool:
-        """Whether the record was missing when it was to be written: the session has ended, or expired."""
+        """Whether the session has ended, or expired, for all processes: nothing is written for its client any more."""
         return self._has_gone
+
+    def end(self) -> Sequence[Event]:
+        """Close what this process has of a session that has ended for all."""
+        with self.connection.lock:
+            self._has_gone = True
+            return self.close()
 
     def adopt(self, record: SessionRecord, version: int) -> None:
         """Go on with what another process has written, and what was changed here since."""
@@ -152,9 +164,8 @@ class SharedSession(HttpSession):
         with self.connection.lock:
             if session.changes == changes:
                 self._saved = changes
-        home = written.home if written is not None else None
-        if written is not None and home not in (None, self._space.process):
-            yield self._space.send(home, Changed(self.id, written, self._version))
+        if written is not None and (home := written[0].home) not in (None, self._space.process):
+            yield self._space.send(home, Changed(self.id, *written))
 
     def take_home(self) -> StoreFlow[SessionRecord | None]:
         """Make this the process that notifies the client; return the record as it was, or None if the session has ended."""
@@ -165,7 +176,10 @@ class SharedSession(HttpSession):
             return structs.replace(record, home=self._space.process)
 
         taken = yield from self._rewrite(take)
-        return before[-1] if taken is not None else None
+        if taken is None:
+            return None
+        self._taken = taken[1]
+        return before[-1]
 
     def leave_home(self) -> StoreFlow[None]:
         """Note that no process notifies the client: this one forgets the session, or stops."""
@@ -181,22 +195,22 @@ class SharedSession(HttpSession):
         """Note that the session is in use."""
         touched = yield from self._rewrite(lambda record: record)
         if touched is not None:
-            yield from self._schedule(touched.used)
+            yield from self._schedule(touched[0].used)
 
     def _schedule(self, used: float) -> StoreFlow[None]:
         """Note in the queues of sessions when this one was used last."""
         for queue, key in entries(self._space.scope, self.principal, self.id):
             yield Schedule(queue, key, used)
 
-    def _rewrite(self, change: Callable[[SessionRecord], SessionRecord]) -> StoreFlow[SessionRecord | None]:
-        """Change the record, whatever other processes do to it meanwhile; None if it is gone."""
+    def _rewrite(self, change: Callable[[SessionRecord], SessionRecord]) -> StoreFlow[tuple[SessionRecord, int] | None]:
+        """Change the record, whatever other processes do to it meanwhile; return it with its version, None if it is gone."""
         record, version = self._record, self._version
         while record is not None:
             new = structs.replace(change(record), used=self._space.wall_clock())
             written: int | None = yield Save(self.key, encode_value(new), version, self._space.lifetime)
             if written is not None:
                 self.adopt(new, written)
-                return new
+                return new, written
             found = yield Load(self.key)
             if found is None:
                 self._has_gone = True
@@ -235,26 +249,32 @@ class SharedSession(HttpSession):
     # Streams whose clients are away, or in another process.
 
     def store(self, stream: SessionStream, count: int, event: bytes) -> None:
-        """Keep an event in memory; where its stream is not read, until it is in the log of the stream."""
+        """Keep an event in memory; where its stream is not read, until it is in the log."""
         super().store(stream, count, event)
-        if stream in self._away and self._unwritten < self.policy.max_stored_events:  # a store may stand still
-            self._log(stream, [Logged(f"{stream.name}-{count}", event)])
+        is_kept = bool(self._stored)  # one that is larger than the bound is not kept anywhere
+        if (
+            is_kept and stream in self._away and self._unwritten < self.policy.max_stored_events
+        ):  # a store may stand still
+            self._log(stream, [Logged(stream.name, count, event, stream.finished)])
 
     def _log(self, stream: SessionStream, entries: Sequence[Logged]) -> None:
+        if entries[-1].final:
+            self._away.discard(stream)
+        if self._has_gone:
+            return
         self._unwritten += len(entries)
         self._space.runner.spawn(self._write(stream, entries))
 
     def _write(self, stream: SessionStream, entries: Sequence[Logged]) -> StoreFlow[None]:
-        """Move events from memory to the log of their stream."""
-        name = _GENERAL_LOG if stream is self._general else stream.name
+        """Move events of a stream from memory to the log."""
         try:
             for each in entries:
-                yield self._space.append(self.id, name, each)
+                yield self._space.append(self.id, each)
         finally:
             self._unwritten -= len(entries)
-        moved = {each.id for each in entries}
+        moved = {each.count for each in entries}
         with self.connection.lock:
-            kept = deque(each for each in self._stored or () if f"{each.stream.name}-{each.count}" not in moved)
+            kept = deque(each for each in self._stored or () if each.stream is not stream or each.count not in moved)
             stream.keep(len(kept) - len(self._stored or ()))
             self._stored, self._stored_bytes = kept, sum(len(each.event) for each in kept)
             if stream.finished:
@@ -262,15 +282,17 @@ class SharedSession(HttpSession):
 
     def _kept(self, stream: SessionStream) -> list[Logged]:
         return [
-            Logged(f"{stream.name}-{each.count}", each.event) for each in self._stored or () if each.stream is stream
+            Logged(stream.name, each.count, each.event, stream.finished and each.count == stream.count)
+            for each in self._stored or ()
+            if each.stream is stream
         ]
 
     def _put_away(self, stream: SessionStream) -> None:
-        """Move what is kept of a stream to its log, and what comes from now on."""
+        """Move what is kept of a stream to the log, and what comes from now on."""
         self._away.add(stream)
         kept = self._kept(stream)
-        if stream.finished:
-            kept.append(Logged())
+        if stream.finished and not kept:
+            kept = [_end_of(stream)]
         if kept:
             self._log(stream, kept)
 
@@ -283,8 +305,7 @@ class SharedSession(HttpSession):
 
     def _drop_if_empty(self, stream: SessionStream) -> None:
         if stream.finished and stream in self._away:
-            self._away.discard(stream)
-            self._log(stream, [Logged()])
+            self._log(stream, [_end_of(stream)])
         super()._drop_if_empty(stream)
 
     def call_back(self, last_event_id: str) -> list[Logged]:
@@ -300,9 +321,10 @@ class SharedSession(HttpSession):
             self._away.discard(stream)
             return self._kept(stream)
 
-    def log_of(self, stream: str) -> str:
-        """Return the name of the log of a stream."""
-        return self._space.log(self.id, _GENERAL_LOG if is_general(stream) else stream)
+    @property
+    def log(self) -> str:
+        """The name of the log."""
+        return self._space.log(self.id)
 
     def resume(self, respond: Respond, last_event_id: str, logged: Sequence[Logged]) -> ServerExchange | None:
         """Go on with a stream of this process, or one of which all is in the log. None: there is no such stream."""
@@ -363,15 +385,16 @@ class SharedSession(HttpSession):
             if found is not None and isinstance(found.exchange, _Relay):
                 self._lose(found)
 
-    def give_home(self, ticket: int) -> Handed:
-        """Let another process have the GET stream."""
+    def give_home(self, take: Take, *, is_whole: bool) -> Handed:
+        """Let another process have the GET stream. `is_whole`: no third one has a part of what the client has missed."""
         with self.connection.lock:
             self._general.end()
             self._lose(self._general)
             missed, self._missed = self._missed, ()
             if self._record is not None:
+                self._record = structs.replace(self._record, home=take.to)
                 self.connection.session.restore(self.connection.session.agreed(), notify=False)
-            return Handed(ticket, True, missed=missed)
+            return Handed(take.ticket, is_whole, missed=missed if is_whole else ())
 
     def hold(self, respond: Respond) -> ServerExchange:
         """Begin the response to a GET; `listen_on` goes on with it."""
@@ -385,6 +408,9 @@ class SharedSession(HttpSession):
         general = self._general
         with self.connection.lock:
             if exchange.ended:
+                return
+            if not self.is_home:  # another process has taken it since
+                exchange.end()
                 return
             own = self._kept(general)
             sent = [each.event for each in own]
@@ -466,10 +492,16 @@ def is_event_id(text: str) -> bool:
     return _EVENT_ID.fullmatch(text) is not None
 
 
+def of_stream(logged: Iterable[Logged], stream: str) -> list[Logged]:
+    """Return the events of one stream; of the GET stream also those that it had in other processes."""
+    general = is_general(stream)
+    return [each for each in logged if each.stream == stream or (general and is_general(each.stream))]
+
+
 def merged(logged: Sequence[Logged], kept: Sequence[Logged]) -> list[Logged]:
     """Return the events of a log, and those from memory that are not in it yet."""
-    known = {each.id for each in logged}
-    return [*logged, *(each for each in kept if each.id not in known)]
+    known = {(each.stream, each.count) for each in logged}
+    return [*logged, *(each for each in kept if (each.stream, each.count) not in known)]
 
 
 def events_after(entries: Sequence[Logged], last_event_id: str) -> list[bytes]:
@@ -478,7 +510,11 @@ def events_after(entries: Sequence[Logged], last_event_id: str) -> list[bytes]:
     last = int(count)
     start = 0
     for index, each in enumerate(entries, 1):
-        stream, _, number = each.id.rpartition("-")
-        if stream == name and int(number) <= last:
+        if each.stream == name and each.count <= last:
             start = index
-    return [each.event for each in entries[start:] if each.id]
+    return [each.event for each in entries[start:] if each.event]
+
+
+def _end_of(stream: SessionStream) -> Logged:
+    """Return the end of a stream whose last event is not there, or in the log already."""
+    return Logged(stream.name, stream.count + 1, final=True)

@@ -170,10 +170,14 @@ class PairRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Logged(msgspec.Struct, frozen=True, array_like=True):
-    """One event of a stream whose client is away; without an id, the end of that stream."""
+    """One event of a stream whose client is away."""
 
-    id: str = ""
+    stream: str = ""
+    count: int = 0
     event: bytes = b""
+    """Empty where a stream has ended, and its last event was written before, or there was none."""
+    final: bool = False
+    """Nothing follows on that stream."""
 
 
 # What processes send each other.
@@ -210,6 +214,8 @@ class Take(PeerMessage, frozen=True, array_like=True, tag=True):
     session: str
     to: str
     ticket: int
+    version: int = 0
+    """That of the record in which `to` has it; 0 from an earlier release."""
 
 
 class Want(PeerMessage, frozen=True, array_like=True, tag=True):
@@ -309,20 +315,18 @@ class SessionSpace(msgspec.Struct, frozen=True, eq=False):
         """Return the key of the record of a session, or of a pair."""
         return f"{kind}/{self.scope}/{name}"
 
-    def append(self, session_id: str, stream: str, entry: Logged) -> Append:
-        """Return what adds an entry to the log of a stream."""
-        policy = self.policy
-        return Append(
-            self.log(session_id, stream),
-            encode_value(entry),
-            policy.max_stored_events + 1,
-            policy.max_stored_bytes,
-            self.lifetime,
-        )
+    def append(self, session_id: str, entry: Logged) -> Append:
+        """Return what adds an entry to the log of a session, which all of its streams share: so the bounds are those of all."""
+        policy, log = self.policy, self.log(session_id)
+        return Append(log, encode_value(entry), policy.max_stored_events, policy.max_stored_bytes, self.lifetime)
 
-    def log(self, session_id: str, stream: str) -> str:
-        """Return the name of the log of a stream."""
-        return f"events/{self.scope}/{session_id}/{stream}"
+    def empty(self, session_id: str) -> Append:
+        """Return what drops the events of a session that has ended: a last entry that leaves room for no other."""
+        return Append(self.log(session_id), encode_value(Logged()), 1, 1, 1.0)
+
+    def log(self, session_id: str) -> str:
+        """Return the name of the log of a session."""
+        return f"events/{self.scope}/{session_id}"
 
     def send(self, process: str, message: PeerMessage) -> Publish:
         """Return what sends a message to one process."""

@@ -25,6 +25,7 @@ from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, Ht
 from linkspan.errors import LinkspanError
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import TICK, HttpApp
+from linkspan.wire.headers import split_target
 
 if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard
@@ -70,11 +71,15 @@ class AsgiApp(HttpApp):
             await self._serve_other(scope, receive, send)
             return
         path: str = scope["path"]
+        authority: str | None = None
+        if path[:1] != "/":  # hypercorn and h11 of uvicorn take the whole target for the path
+            authority, path = split_target(path)
         page: MetricsPage | None = None
         if self._is_one_of_several or (self.guard is not None and "/.well-known/" in path):
             local = path.removeprefix(scope.get("root_path", "")).rstrip("/")
             if (public := self._public(path, local)) is not None:
-                await send_all(send, [public])
+                method: str = scope["method"]
+                await send_all(send, [self.answer(public, method)], bodiless=method == "HEAD")
                 return
             if self.metrics is not None and local == self.metrics.path:
                 page = self.metrics
@@ -86,7 +91,8 @@ class AsgiApp(HttpApp):
                 return
         # Servers name the path of a Unix socket in place of an address.
         own, peer = scope.get("server"), scope.get("client")
-        arrival = Arrival(own[0] if own else None, peer[0] if peer else None, path, scope.get("http_version") or "1.1")
+        version: str = scope.get("http_version") or "1.1"
+        arrival = Arrival(own[0] if own else None, peer[0] if peer else None, path, version, authority)
         raw = tuple(scope["headers"])
         if raw and type(raw[0]) is not tuple:
             raw = tuple((bytes(name), bytes(value)) for name, value in raw)
@@ -103,9 +109,9 @@ class AsgiApp(HttpApp):
         elif page is not None:
             await send_all(send, [page.response(scope["method"], facts.headers)])
         else:
-            await self._serve(scope, facts, receive, send)
+            await self._serve(scope, path, facts, receive, send)
 
-    async def _serve(self, scope: Scope, facts: TransportInfo, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, path: str, facts: TransportInfo, receive: Receive, send: Send) -> None:
         """Serve a request that was let in."""
         loop = asyncio.get_running_loop()
         _request_loop.set(loop)
@@ -117,7 +123,7 @@ class AsgiApp(HttpApp):
             self.work(lambda: loop)
             if (lifespan := self.endpoint.lifespan) is not None:
                 lifespan.begin_unasked(self.calls, lambda: loop)
-        method, url, headers = scope["method"], scope["path"], facts.headers
+        method, url, headers = scope["method"], path, facts.headers
         body: bytes | HttpResponse | None = b""
         if method == "GET":  # a page shows where it is
             url = f"{scope.get('scheme', 'http')}://{headers.get('host', '')}{url}"
@@ -477,13 +483,17 @@ def _encoded(headers: tuple[Header, ...]) -> tuple[tuple[bytes, bytes], ...]:
     return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)
 
 
-async def send_all(send: Send, events: Sequence[HttpEvent]) -> None:
-    """Send what an exchange has to send: all of a response, or what there is of a stream."""
+async def send_all(send: Send, events: Sequence[HttpEvent], *, bodiless: bool = False) -> None:
+    """Send what an exchange has to send: all of a response, or what there is of a stream. The answer to HEAD is `bodiless`."""
     first, last = events[0], events[-1]
     if type(first) is HttpResponse:
-        headers = [*_encoded(first.headers), (b"content-length", b"%d" % len(first.body))]
+        headers = [*_encoded(first.headers)]
+        if first.status != 204:
+            headers.append((b"content-length", b"%d" % len(first.body)))
+        if first.closes:
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": first.status, "headers": headers})
-        await send({"type": "http.response.body", "body": first.body, "more_body": False})
+        await send({"type": "http.response.body", "body": b"" if bodiless else first.body, "more_body": False})
         return
     if type(first) is HttpStart:
         await send({"type": "http.response.start", "status": first.status, "headers": [*_encoded(first.headers)]})

@@ -9,46 +9,42 @@ import os
 import selectors
 import stat
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import TracebackType
+from typing import Protocol
 
 from linkspan.runtime.calls import Connectable
+from linkspan.runtime.descriptors import DescriptorWaiter, WakePipe, can_poll
 from linkspan.runtime.server_end import ServerEnd
 from linkspan.runtime.workers import MAX_WORKERS
 from linkspan.serve.stream import StreamServer
 
-__all__ = ["AsyncMemoryTransport", "needs_pump", "serve_on_loop", "serve_on_this_loop"]
+__all__ = ["AsyncMemoryTransport", "ReadersInThread", "needs_pump", "serve_on_loop", "serve_on_this_loop"]
 
 
 def serve_on_loop(server: StreamServer) -> None:
     """Go on serving on a new event loop, to the end."""
-    loop = _new_loop(server.input_fd)
+    loop = _new_loop(server.source.fileno())
     asyncio.set_event_loop(loop)
-    _LoopFace(server, loop, loop.stop).start()
+    face = _LoopFace(server, loop, loop.stop)
+    face.start()
     try:
         loop.run_forever()
         loop.run_until_complete(server.aleave())
     finally:
+        face.stop()
         asyncio.set_event_loop(None)
         _close(loop)
 
 
 async def serve_on_this_loop(server: StreamServer) -> None:
-    """Serve on the running event loop until the input ends; cancelled, cancel what runs and end in good order.
-
-    Raises: RuntimeError if the loop cannot watch descriptors.
-    """
+    """Serve on the running event loop until the input ends; cancelled, cancel what runs and end in good order."""
     ended = asyncio.Event()
     face = _LoopFace(server, asyncio.get_running_loop(), ended.set)
-    try:
-        face.start()
-    except NotImplementedError:
-        raise RuntimeError(
-            "this event loop cannot watch standard input: use asyncio.SelectorEventLoop, "
-            "or asyncio.to_thread(server.run) [LS-605]"
-        ) from None
+    face.start()
     try:
         await ended.wait()
     except asyncio.CancelledError:
@@ -62,9 +58,7 @@ async def serve_on_this_loop(server: StreamServer) -> None:
 
 
 def _new_loop(input_fd: int) -> asyncio.AbstractEventLoop:
-    if sys.platform == "win32":
-        return asyncio.SelectorEventLoop()
-    if needs_pump(input_fd):
+    if sys.platform != "win32" and can_poll and needs_pump(input_fd):
         return asyncio.SelectorEventLoop(selectors.PollSelector())
     return asyncio.new_event_loop()
 
@@ -85,6 +79,75 @@ async def _bounded(ending: Coroutine[object, object, None]) -> None:
     await asyncio.wait([asyncio.ensure_future(ending)], timeout=0.1)
 
 
+class _Readers(Protocol):
+    """The part of an event loop that waits for descriptors."""
+
+    def add_reader(self, fd: int, callback: Callable[[], object], /) -> object:
+        """Call `callback` on the loop whenever `fd` can be read."""
+        ...
+
+    def remove_reader(self, fd: int, /) -> object:
+        """Call it no more."""
+        ...
+
+
+class ReadersInThread:
+    """Waits for descriptors in a thread, for loops that cannot: the Proactor loop of Windows. Used on the loop.
+
+    It ends with the last descriptor that is removed.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._callbacks: dict[int, Callable[[], object]] = {}
+        self._wakes = WakePipe()
+        self._lock = threading.Lock()
+        self._waited_for: set[int] = set()
+        """Without those that were reported, until the loop has seen to them."""
+        threading.Thread(target=self._work, name="linkspan-readers", daemon=True).start()
+
+    def add_reader(self, fd: int, callback: Callable[[], object], /) -> None:
+        """Call `callback` on the loop whenever `fd` can be read."""
+        self._callbacks[fd] = callback
+        self._wait_for(fd)
+
+    def remove_reader(self, fd: int, /) -> None:
+        """Call it no more."""
+        del self._callbacks[fd]
+        with self._lock:
+            self._waited_for.discard(fd)
+        self._wakes.wake()
+
+    def _wait_for(self, fd: int) -> None:
+        with self._lock:
+            self._waited_for.add(fd)
+        self._wakes.wake()
+
+    def _ready(self, fd: int) -> None:
+        if (callback := self._callbacks.get(fd)) is not None:
+            callback()
+        if fd in self._callbacks:
+            self._wait_for(fd)
+
+    def _work(self) -> None:
+        notes = self._wakes.reader
+        with suppress(RuntimeError):  # the loop is closed
+            while True:
+                with self._lock:
+                    fds = tuple(self._waited_for)
+                with suppress(OSError):  # one was removed and closed just now
+                    for fd in DescriptorWaiter(notes, *fds).wait(None):
+                        if fd == notes:
+                            self._wakes.drain()
+                            continue
+                        with self._lock:
+                            self._waited_for.discard(fd)
+                        self._loop.call_soon_threadsafe(self._ready, fd)
+                if not self._callbacks:
+                    break
+        self._wakes.close()
+
+
 class _LoopFace:
     """Runs a server on an event loop: its input, its timer and its async calls."""
 
@@ -92,6 +155,7 @@ class _LoopFace:
         self._on_end = on_end
         self._server = server
         self._loop = loop
+        self._readers: _Readers = loop
         self._reading = False
         self._flushing = False
         self._over = False
@@ -99,8 +163,12 @@ class _LoopFace:
         server.attach(loop, self._task_ended)
 
     def start(self) -> None:
-        """Serve; `on_end` is called at the end. Raises: NotImplementedError if the loop cannot watch descriptors."""
-        self._loop.add_reader(self._server.wakes.reader, self._woken)
+        """Serve; `on_end` is called at the end."""
+        try:
+            self._readers.add_reader(self._server.wakes.reader, self._woken)
+        except NotImplementedError:
+            self._readers = ReadersInThread(self._loop)
+            self._readers.add_reader(self._server.wakes.reader, self._woken)
         self._loop.call_soon(self._server.driver.open)
         self._loop.call_soon(self._turn)
 
@@ -108,7 +176,7 @@ class _LoopFace:
         """Leave nothing on the loop."""
         self._over = True
         self._watch(False)
-        self._loop.remove_reader(self._server.wakes.reader)
+        self._readers.remove_reader(self._server.wakes.reader)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -135,7 +203,6 @@ class _LoopFace:
         if self._over:
             return
         server = self._server
-        server.writer.flush_now()
         self._over = server.tick()
         if server.driver.waiting:
             self._flushing = True
@@ -158,9 +225,9 @@ class _LoopFace:
             return
         self._reading = wanted
         if wanted:
-            self._loop.add_reader(self._server.input_fd, self._readable)
+            self._readers.add_reader(self._server.source.fileno(), self._readable)
         else:
-            self._loop.remove_reader(self._server.input_fd)
+            self._readers.remove_reader(self._server.source.fileno())
 
     # Answers of one turn of the loop go out together. Notifications went at once: clients take those for lost that come with
     # an answer in one piece.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from linkspan.auth.network import origin_of, was_named
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
-from linkspan.errors import install_hint
+from linkspan.errors import import_problem
 from linkspan.runtime.forks import renew
 from linkspan.runtime.workers import Workers
 
@@ -41,7 +41,10 @@ class Fetcher:
         self._http: GuardedHttp | None = None
 
     def submit(self, effect: Http) -> Future[HttpResult]:
-        """Return what will have the response, or raise HttpUnavailable; another request for the same gets the same."""
+        """Return what will have the response, or raise HttpUnavailable; another request for the same gets the same.
+
+        Where the system has no thread for it, that is the outcome: the next request tries again.
+        """
         key = effect.method, effect.url, effect.body
         with self._lock:
             if key in self._running:
@@ -49,34 +52,40 @@ class Fetcher:
             future: Future[HttpResult] = Future()
             future.set_running_or_notify_cancel()  # one that gives up must not end it for the others
             self._running[key] = effect, future
-        self._workers.submit(key)
+        try:
+            self._workers.submit(key)
+        except RuntimeError as problem:  # others may wait for the same by now
+            self._end(key, HttpUnavailable(str(problem)))
         return future
 
     def _work(self, key: _Key) -> None:
-        effect, future = self._running[key]
-        problem: HttpUnavailable | None = None
-        result: HttpResult | None = None
+        outcome: HttpResult | HttpUnavailable = HttpUnavailable("the request was interrupted")
         try:
-            result = self.fetch(effect)
+            outcome = self.fetch(self._running[key][0])
         except HttpUnavailable as failure:
-            problem = failure
+            outcome = failure
         except Exception as failure:
-            problem = HttpUnavailable(type(failure).__name__)
+            outcome = HttpUnavailable(type(failure).__name__)
+        finally:
+            self._end(key, outcome)
+
+    def _end(self, key: _Key, outcome: HttpResult | HttpUnavailable) -> None:
+        """Give all that wait for a request its outcome."""
         with self._lock:
-            del self._running[key]
-        if result is not None:
-            future.set_result(result)
+            _, future = self._running.pop(key)
+        if isinstance(outcome, HttpUnavailable):
+            future.set_exception(outcome)
         else:
-            future.set_exception(problem)
+            future.set_result(outcome)
 
     def fetch(self, effect: Http) -> HttpResult:
         """Send a request in this thread. Raises: HttpUnavailable."""
         if self._http is None:
             try:
                 from linkspan.client.transports.http_guarded import GuardedHttp
-            except ImportError:
+            except ImportError as error:
                 raise HttpUnavailable(
-                    f"asking an authorization server needs httptools: {install_hint('http')}"
+                    import_problem("asking an authorization server needs httptools", "http", error)
                 ) from None
             self._http = GuardedHttp(self._named[0], lambda host: was_named(host, self._named, ()), self._addresses)
         return self._http.fetch(effect)

@@ -139,8 +139,8 @@ class FileResources:
         with self._lock:
             if self._watching or self._poll is None:
                 return
+            threading.Thread(target=self._keep_looking, args=(self._poll,), name="linkspan-files", daemon=True).start()
             self._watching = True
-        threading.Thread(target=self._keep_looking, args=(self._poll,), name="linkspan-files", daemon=True).start()
 
     def _keep_looking(self, poll: float) -> None:
         pause, unexpected = _SOON, Unexpected("linkspan.server", "changes of files were not looked for")

@@ -8,6 +8,7 @@ Law: nothing that a client receives, and nothing in a log, holds a token.
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 import threading
 import time
@@ -16,14 +17,22 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from linkspan.auth.jwks import IssuerUnavailable, TokenRefused, VerifyFlow
 from linkspan.auth.metadata import METADATA_PATH
-from linkspan.auth.proofs import NonceNeeded, NonceSource, Proof, Replays, check_proof
-from linkspan.auth.protection import BadCredentials, Credentials, Protected, metadata_places, metadata_url
+from linkspan.auth.proofs import USED_BEFORE, NonceNeeded, NonceSource, Proof, Replays, UsedProof, check_proof
+from linkspan.auth.protection import (
+    BadCredentials,
+    Credentials,
+    Protected,
+    metadata_answer,
+    metadata_places,
+    metadata_url,
+)
 from linkspan.auth.verifying import Check, Verified, verify
 from linkspan.core.auth_flow import Http
 from linkspan.core.http_checks import Gate
@@ -33,14 +42,19 @@ from linkspan.errors import INTERNAL_ERROR, ExchangeError, LinkspanError
 from linkspan.revisions.neutral import Grant, TransportInfo
 from linkspan.runtime.forks import ForkedLock, renew
 from linkspan.runtime.system import SYSTEM
+from linkspan.runtime.workers import Workers
 from linkspan.serve.fetching import Fetcher
 from linkspan.server.handlers import is_async_function
+from linkspan.stores.port import ABSENT
 from linkspan.types.base import JSONObject
 from linkspan.wire.headers import wants_page
 from linkspan.wire.redaction import one_line
+from linkspan.wire.values import key_of
 
 if TYPE_CHECKING:
+    from linkspan.serve.sharing import SharedStore
     from linkspan.server.registration import BaseServer
+    from linkspan.stores.port import Store
 
 __all__ = ["Guard", "Verification", "guard_of"]
 
@@ -49,8 +63,16 @@ _KNOWN: Final = 4096
 """Tokens that are remembered."""
 _MOST_WAITING: Final = 1000
 """Requests whose tokens are being verified."""
+_LOOK_AGAIN: Final = 45.0
+"""Seconds after which the token of a stream is verified again, so that a revoked one is noticed within a minute."""
+_UNAVAILABLE: Final = 5.0
+"""Seconds after which that is tried again where the issuer could not be reached."""
+_LOOKS: Final = 8
+"""Tokens that are verified again at the same time."""
 _LINES: Final = 20
 """Lines in the log in a minute, since untrusted clients cause them."""
+_CLOCKS: Final = 30.0
+"""Seconds by which the clock of another process may be behind, which still takes a proof that is too old here."""
 _EARLY: Final = 60.0
 """Seconds before its end at which an exchanged token is exchanged anew."""
 
@@ -61,6 +83,20 @@ class _Asked(msgspec.Struct, frozen=True):
     method: str
     query: str
     below: bool
+
+
+class _Token(msgspec.Struct, eq=False, weakref=True):
+    """A token that was good, for as long as a request or a stream has it, and what has become of it."""
+
+    credentials: Credentials
+    digest: bytes
+    owner: str
+    ends: float | None = None
+    """By the wall clock, as `looked_at`."""
+    looked_at: float = 0.0
+    """When it was verified last."""
+    is_good: bool = True
+    is_being_looked_at: bool = False
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -74,6 +110,18 @@ class _Known(msgspec.Struct, frozen=True):
     """Whether each request with it is let in: it needs no proof, and has the scopes that all need."""
     access: Mapping[bool, _Access]
     """For requests that came from below another application, and for others."""
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """Note a proof in the store that processes share; the outcome is whether it is the first to be noted."""
+
+    store: Store
+    key: str
+    seconds: float
+
+    def run(self) -> bool:
+        """Wait for the store. Raises: StoreError."""
+        return self.store.put(self.key, b"", expect=ABSENT, ttl=self.seconds) is not None
 
 
 class Verification(msgspec.Struct, frozen=True):
@@ -103,12 +151,15 @@ class Guard:
         gate: Gate,
         fetcher: Fetcher | None = None,
         page: Callable[[str, TransportInfo, JSONObject], Page] | None = None,
+        shared: Callable[[], Store | None] = lambda: None,
     ) -> None:
         """Guard the server at `resource`; `gate` knows which pages may read a refusal.
 
-        `page` makes what a browser shows instead of the refusal: where people log in.
+        `page` makes what a browser shows instead of the refusal: where people log in. `shared` returns the store that other
+        processes of the server see, if there is one.
         """
-        self._page = page if gate.shows_page else None
+        self._shared = shared
+        self._page = page
         self.protected = protected
         self.resource = resource
         self.metadata = protected.metadata(resource)
@@ -123,11 +174,17 @@ class Guard:
     def start_afresh(self) -> None:
         """Know no token. The key of the nonces stays: forked workers answer for one another."""
         self._known: dict[bytes, _Known] = {}
+        self._tokens: WeakValueDictionary[bytes, _Token] = WeakValueDictionary()
+        self._looks: Workers[Callable[[], object]] = Workers(operator.call, _LOOKS)
         self._exchanged: dict[tuple[bytes, str, tuple[str, ...]], tuple[str, float]] = {}
         self._replays = Replays(ForkedLock())
         self._lock = threading.Lock()
         self._waiting = 0
         self._lines: deque[float] = deque(maxlen=_LINES)
+
+    def answer(self, fixed: HttpResponse, method: str) -> HttpResponse:
+        """Return the answer at a path with a fixed response: our metadata have one for each method."""
+        return metadata_answer(fixed, method) if fixed is self.metadata else fixed
 
     def places(self, path: str) -> frozenset[str]:
         """Return the paths of the metadata, for an application that is served at `path`."""
@@ -183,6 +240,42 @@ class Guard:
         with self._lock:
             self._waiting += change
 
+    # Streams, which go on after their token was looked at.
+
+    def holds(self, token: _Token) -> bool:
+        """Return whether a token is still good, as far as that is known. In a thread it is found out again now and then."""
+        now = time.time()
+        if not token.is_good or (token.ends is not None and token.ends <= now):
+            return False
+        if now - token.looked_at >= _LOOK_AGAIN and not token.is_being_looked_at:
+            token.is_being_looked_at = True
+            try:
+                self._looks.submit(partial(self._look_again, token, _loop_here()))
+            except RuntimeError:  # the system has no more threads now
+                token.is_being_looked_at = False
+        return True
+
+    def _look_again(self, token: _Token, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Verify a token again. While that cannot be done, it stays as it is."""
+        token.looked_at = now = time.time()
+        credentials = token.credentials
+        try:
+            verifiers = self.protected.verifiers_for(credentials)
+            found = _run(verify(verifiers, credentials.token, self.resource, now), self.fetcher, loop)
+            known = self._remember(found, credentials, token.digest, now)
+            token.is_good = known.owner == token.owner and known.grant.scopes.issuperset(self.protected.scopes)
+        except TokenRefused as problem:
+            token.is_good = False
+            self._known.pop(token.digest, None)
+            self.log(f"a stream ends: {problem}")
+        except IssuerUnavailable as problem:
+            token.looked_at = now - _LOOK_AGAIN + _UNAVAILABLE
+            self.log(str(problem))
+        except Exception as problem:
+            self.log(f"verifying a token raised {type(problem).__name__}", problem)
+        finally:
+            token.is_being_looked_at = False
+
     # Verifying.
 
     def _verify(
@@ -192,8 +285,11 @@ class Guard:
         try:
             verifiers = self.protected.verifiers_for(credentials)
             found = yield from verify(verifiers, credentials.token, self.resource, now)
-            return self._enter(self._remember(found, credentials, digest, now), facts, asked, credentials)
+            outcome = self._enter(self._remember(found, credentials, digest, now), facts, asked, credentials)
+            return (yield from outcome.flow) if isinstance(outcome, Verification) else outcome
         except TokenRefused as problem:
+            if (token := self._tokens.get(digest)) is not None:
+                token.is_good = False
             return self._not_good(problem, facts.headers, asked, credentials)
         except IssuerUnavailable as problem:
             self.log(str(problem))
@@ -207,9 +303,13 @@ class Guard:
         until = now + found.seconds if grant.expires is None else min(now + found.seconds, grant.expires)
         is_bearer = credentials.scheme != "dpop" and grant.thumbprint is None and self._nonces is None
         is_plain = is_bearer and grant.scopes.issuperset(self.protected.scopes)
-        access = {below: _Access(self, credentials.token, digest, below) for below in (False, True)}
-        known = _Known(grant, grant.owner, until, is_plain, access)
         with self._lock:
+            token = self._tokens.get(digest)
+            if token is None or token.owner != found.owner:
+                token = self._tokens[digest] = _Token(credentials, digest, found.owner)
+            token.is_good, token.ends, token.looked_at = True, grant.expires, now
+            access = {below: _Access(self, token, below) for below in (False, True)}
+            known = _Known(grant, found.owner, until, is_plain, access)
             if len(self._known) >= _KNOWN:
                 del self._known[next(iter(self._known))]
             self._known[digest] = known
@@ -217,27 +317,52 @@ class Guard:
 
     def _enter(
         self, known: _Known, facts: TransportInfo, asked: _Asked, credentials: Credentials
-    ) -> TransportInfo | HttpResponse:
+    ) -> TransportInfo | HttpResponse | Verification:
         """Let a request with a good token in, if it may use the token, and the token allows anything here."""
-        grant = known.grant
+        grant, used = known.grant, None
         try:
             if grant.thumbprint is not None or credentials.scheme == "dpop" or self._nonces is not None:
-                self._check_possession(grant, asked, credentials)
+                used = self._check_possession(grant, asked, credentials)
         except TokenRefused as problem:
             return self._not_good(problem, facts.headers, asked, credentials)
         if not grant.scopes.issuperset(self.protected.scopes):
             text = f"This server needs the scope {' '.join(self.protected.scopes)}"
             return self._refused(403, text, facts.headers, asked, error="insufficient_scope", scheme=credentials.scheme)
-        return TransportInfo(facts.headers, known.owner, facts.address, grant, known.access[asked.below])
+        admitted = TransportInfo(facts.headers, known.owner, facts.address, grant, known.access[asked.below])
+        if used is None:
+            return admitted
+        try:
+            store = self._shared()
+        except LinkspanError as problem:
+            self.log(str(problem))
+            return self._unavailable(facts.headers)
+        return admitted if store is None else Verification(self, self._note(store, used, admitted, asked, credentials))
 
-    def _check_possession(self, grant: Grant, asked: _Asked, credentials: Credentials) -> None:
+    def _note(
+        self, store: Store, used: UsedProof, admitted: TransportInfo, asked: _Asked, credentials: Credentials
+    ) -> VerifyFlow[TransportInfo | HttpResponse]:
+        """Let a request in whose proof no other process has seen."""
+        key, left = f"proof/{key_of(self.resource)}/{used.name}", used.until - time.time()
+        try:
+            is_first = yield _Note(store, key, max(left, 0.0) + _CLOCKS)
+        except LinkspanError as problem:
+            self.log(f"proofs that other processes have seen cannot be looked up: {problem}")
+            return self._unavailable(admitted.headers)
+        except Exception as problem:
+            self.log(f"noting a proof raised {type(problem).__name__}", problem)
+            return self._gate.refuse(500, "Internal error", admitted.headers, code=INTERNAL_ERROR)
+        if is_first:
+            return admitted
+        return self._not_good(TokenRefused(USED_BEFORE, "invalid_dpop_proof"), admitted.headers, asked, credentials)
+
+    def _check_possession(self, grant: Grant, asked: _Asked, credentials: Credentials) -> UsedProof:
         """Raise TokenRefused unless the sender has shown the key that the token is bound to."""
         if grant.thumbprint is None:
             raise TokenRefused("the token is not bound to a key (DPoP)")
         if credentials.proof is None:
             raise TokenRefused("the token is bound to a key, and was sent as a bearer token")
         proof = Proof(credentials.proof, asked.method, self.resource, credentials.token, grant.thumbprint)
-        check_proof(proof, now=time.time(), replays=self._replays, nonces=self._nonces)
+        return check_proof(proof, now=time.time(), replays=self._replays, nonces=self._nonces)
 
     # Refusals. The client learns the kind of the problem, and the log its reason.
 
@@ -270,7 +395,9 @@ class Guard:
 
     def _for_people(self, refusal: HttpResponse, facts: TransportInfo) -> HttpResponse:
         """Return a refusal with the page at which people log in, if it is for a browser."""
-        if self._page is None or not wants_page(facts.headers.get("accept", "")) or SESSION_HEADER in facts.headers:
+        headers = facts.headers
+        for_a_browser = wants_page(headers.get("accept", "")) and SESSION_HEADER not in headers
+        if self._page is None or not for_a_browser or not self._gate.shows_page(headers):
             return refusal
         issuer = next(iter(self.protected.issuers), None)
         login = {"issuer": issuer, "resource": self.resource, "scopes": list(self.protected.scopes)}
@@ -321,24 +448,27 @@ class Guard:
 class _Access:
     """What a handler may do with the token of its request. The token itself cannot be read."""
 
-    __slots__ = ("_below", "_guard", "_token", "digest")
+    __slots__ = ("_below", "_guard", "_token")
 
-    def __init__(self, guard: Guard, token: str, digest: bytes, below: bool) -> None:
+    def __init__(self, guard: Guard, token: _Token, below: bool) -> None:
         self._guard = guard
         self._token = token
         self._below = below
-        self.digest = digest
+
+    @property
+    def digest(self) -> bytes:
+        return self._token.digest
+
+    def holds(self) -> bool:
+        return self._guard.holds(self._token)
 
     def challenge(self, scopes: Collection[str], description: str) -> str:
         return self._guard.challenge(self._below, scopes, description)
 
     def token_for(self, audience: str, scopes: Collection[str]) -> str | Awaitable[str]:
-        flow = self._guard.exchange(self._token, self.digest, audience, tuple(scopes))
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return _run(flow, self._guard.fetcher)
-        return _await(flow, self._guard.fetcher)
+        token, fetcher = self._token, self._guard.fetcher
+        flow = self._guard.exchange(token.credentials.token, token.digest, audience, tuple(scopes))
+        return _run(flow, fetcher) if _loop_here() is None else _await(flow, fetcher)
 
 
 class _Counted:
@@ -370,28 +500,42 @@ def guard_of(server: BaseServer, gate: Gate, url: str | None = None) -> Guard:
             "auth=Protected(...) needs the URL that clients use: Protected('https://api.example.com/mcp', ...). Only "
             'run("http") on loopback knows it by itself [LS-603]'
         )
-    return Guard(protected, resource, gate, page=server.page)
+    sharing = cast("SharedStore", server.sharing)
+    return Guard(
+        protected, resource, gate, page=server.page, shared=lambda: sharing.store if sharing.is_shared else None
+    )
 
 
 # Driving flows.
 
 
-def _run(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
-    """Run a flow in this thread."""
+def _loop_here() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
-    def perform(effect: Http | Check) -> object:
+
+def _run(flow: VerifyFlow[T], fetcher: Fetcher, loop: asyncio.AbstractEventLoop | None = None) -> T:
+    """Run a flow in this thread; what must be awaited is awaited on `loop`, or on the background loop."""
+
+    def perform(effect: Http | Check | _Note) -> object:
         if isinstance(effect, Http):
             return fetcher.submit(effect).result()
+        if isinstance(effect, _Note):
+            return effect.run()
         value = effect.function(effect.token)
         if not isawaitable(value):
             return value
+        if loop is not None:
+            return asyncio.run_coroutine_threadsafe(_awaited(value), loop).result()
         from linkspan.runtime.background import run_awaitable
 
         return run_awaitable(value)
 
     outcome: object = None
     try:
-        effect: Http | Check = next(flow)
+        effect: Http | Check | _Note = next(flow)
         while True:
             try:
                 outcome = perform(effect)
@@ -404,19 +548,25 @@ def _run(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
         return result
 
 
+async def _awaited(value: Awaitable[T]) -> T:
+    return await value
+
+
 async def _await(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
     """Run a flow on this event loop: what may block runs in a thread."""
 
-    async def perform(effect: Http | Check) -> object:
+    async def perform(effect: Http | Check | _Note) -> object:
         if isinstance(effect, Http):
             return await asyncio.wrap_future(fetcher.submit(effect))
+        if isinstance(effect, _Note):
+            return effect.run() if effect.store.quick else await SYSTEM.in_thread(effect.run, "sessions")
         call = partial(effect.function, effect.token)
         value: Any = call() if is_async_function(effect.function) else await SYSTEM.in_thread(call)
         return await value if isawaitable(value) else value
 
     outcome: object = None
     try:
-        effect: Http | Check = next(flow)
+        effect: Http | Check | _Note = next(flow)
         while True:
             try:
                 outcome = await perform(effect)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Set
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
 
 import msgspec
@@ -17,7 +16,7 @@ import msgspec
 from linkspan.core.http_checks import Gate, HttpKeywords, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint
 from linkspan.core.http_exchange import TEXT, HttpResponse
-from linkspan.errors import LinkspanError, install_hint
+from linkspan.errors import LinkspanError, import_problem
 from linkspan.runtime.forks import renew
 from linkspan.runtime.system import SYSTEM
 from linkspan.text import unknown_keyword
@@ -41,7 +40,6 @@ __all__ = [
     "make_guard",
     "measure",
     "serve_http",
-    "serve_in_workers",
     "well_known",
 ]
 
@@ -54,9 +52,7 @@ _MARGIN: Final = 3.0
 
 _EVERY_HOST: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _BACKLOG: Final = 2048
-_SIGNALS: Final = ("SIGCHLD", "SIGTERM", "SIGINT", "SIGALRM")
-_WAITED_FOR: Final = frozenset(getattr(signal, name) for name in _SIGNALS if hasattr(signal, name))
-_MAX_EARLY_DEATHS: Final = 5
+_LARGEST_PORT: Final = 65535
 """One after the other, before it served: such a worker has a fault that another one would have too. Whatever ends a worker that
 serves, such as the system when memory is short, may not end the next."""
 
@@ -125,7 +121,7 @@ def make_endpoint(server: BaseServer, policy: HttpPolicy) -> Endpoint:
         make = partial(
             SharedEndpoint,
             name=server.name,
-            wall_clock=SYSTEM.wall_clock,
+            wall_clock=sharing.now,
             runner=runner,
             is_secret=sharing.is_secret,
         )
@@ -165,7 +161,7 @@ def make_guard(server: BaseServer, gate: Gate, url: str | None = None) -> Guard 
 def well_known(server: BaseServer, interface: str) -> Callable[..., Any]:
     """Return an application that answers with the metadata of a protected server. Raises: LinkspanError, ValueError."""
     from linkspan.auth.metadata import METADATA_PATH
-    from linkspan.auth.protection import Protected, metadata_places
+    from linkspan.auth.protection import Protected, metadata_answer, metadata_places
     from linkspan.serve.asgi import send_all
     from linkspan.serve.wsgi import send_whole
 
@@ -180,15 +176,18 @@ def well_known(server: BaseServer, interface: str) -> Callable[..., Any]:
         )
     places, nothing = metadata_places(url), HttpResponse(404, TEXT, b"Nothing is here")
 
+    def answer(path: str, method: str) -> HttpResponse:
+        return metadata_answer(document, method) if path.rstrip("/") in places else nothing
+
     async def asgi(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            path: str = scope["path"]
+            path, method = str(scope["path"]), str(scope["method"])
             whole = path if path.startswith(METADATA_PATH) else scope.get("root_path", "") + path
-            await send_all(send, [document if whole.rstrip("/") in places else nothing])
+            await send_all(send, [answer(whole, method)], bodiless=method == "HEAD")
 
     def wsgi(environ: Any, start_response: Any) -> Iterable[bytes]:
-        path = f"{environ.get('SCRIPT_NAME') or ''}{environ.get('PATH_INFO') or ''}"
-        return send_whole(document if path.rstrip("/") in places else nothing, start_response)
+        path, method = f"{environ.get('SCRIPT_NAME') or ''}{environ.get('PATH_INFO') or ''}", environ["REQUEST_METHOD"]
+        return send_whole(answer(path, method), start_response, bodiless=method == "HEAD")
 
     return asgi if interface == "asgi" else wsgi
 
@@ -203,14 +202,17 @@ class HttpService(msgspec.Struct, frozen=True, eq=False):
     """Makes the server of one process; the function is called once that can be reached."""
     workers: int
     drain: float
+    cleanup: float
     forget: Callable[[int], object]
     """Called in the parent for each worker that has ended."""
 
 
-def serve_http(server: BaseServer, **options: Unpack[HttpRunKeywords]) -> int:
+def serve_http(
+    server: BaseServer, *, announce: Callable[[str], object] | None = None, **options: Unpack[HttpRunKeywords]
+) -> int:
     """Serve over HTTP until the process is asked to stop; return the exit code: 0, 130 after Ctrl-C, 1 without its lifespan.
 
-    `options` are those of `prepare_http`, which documents what is raised.
+    `announce` gets the URL once it can be reached. `options` are those of `prepare_http`, which documents what is raised.
     """
     service = prepare_http(server, **options)
     from linkspan.serve.http_uvicorn import serve_with_uvicorn
@@ -218,14 +220,22 @@ def serve_http(server: BaseServer, **options: Unpack[HttpRunKeywords]) -> int:
     def serve(ready: Callable[[], object]) -> int:
         return serve_with_uvicorn(service.make(ready), service.listener)
 
+    def ready() -> None:
+        sys.stderr.write(service.first_line)
+        sys.stderr.flush()
+        if announce is not None:
+            announce(service.url)
+
     if service.workers == 1:
-        return serve(partial(sys.stderr.write, service.first_line))
-    lives = server.connect(one_shot=True).lifespan is not None
-    patience = service.drain + _MARGIN + (server.lifespan_timeout if lives else 0.0)
-    with server.sharing.by_workers():
-        return serve_in_workers(
-            service.workers, serve, patience=patience, first_line=service.first_line, forget=service.forget
-        )
+        return serve(ready)
+    if sys.platform != "win32":
+        from linkspan.serve.http_workers import serve_in_workers
+
+        lives = server.connect(one_shot=True).lifespan is not None
+        patience = service.drain + service.cleanup + _MARGIN + (server.lifespan_timeout if lives else 0.0)
+        with server.sharing.by_workers():
+            return serve_in_workers(service.workers, serve, patience=patience, ready=ready, forget=service.forget)
+    raise LinkspanError("workers need a system that can fork; start several processes behind a proxy instead [LS-606]")
 
 
 async def serve_http_here(
@@ -280,8 +290,8 @@ def prepare_http(
     """
     try:
         from linkspan.serve.http_uvicorn import SETTINGS, make_uvicorn
-    except ImportError:
-        raise LinkspanError(f"serving HTTP needs uvicorn: {install_hint('http')}") from None
+    except ImportError as error:
+        raise LinkspanError(import_problem("serving HTTP needs uvicorn", "http", error)) from None
 
     policy, options = _split_keywords(policy or HttpPolicy(), dict(more), SETTINGS)
     forget: Callable[[int], object] = int
@@ -314,10 +324,11 @@ def prepare_http(
             head_timeout=head_timeout,
             options=options,
             ready=ready,
+            shared=sys.platform == "win32" and fd is not None,
         )
 
     first_line = f"Serving MCP at {url}{everywhere}{several}\n"
-    return HttpService(listener, url, first_line, make, workers, drain, forget)
+    return HttpService(listener, url, first_line, make, workers, drain, policy.cleanup, forget)
 
 
 def _split_keywords(policy: HttpPolicy, more: dict[str, Any], settings: Set[str]) -> tuple[HttpPolicy, dict[str, Any]]:
@@ -333,161 +344,36 @@ def _split_keywords(policy: HttpPolicy, more: dict[str, Any], settings: Set[str]
 
 
 def _adapted(policy: HttpPolicy, host: str) -> HttpPolicy:
-    """Return the policy with its default for this address: a server on loopback has a page for people."""
+    """Return the policy with its default for this address: a server on loopback has a page for people on this machine."""
     if policy.page is None and (host == "localhost" or is_loopback(host)):
-        return msgspec.structs.replace(policy, page=True)
+        return msgspec.structs.replace(policy, page="direct")
     return policy
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens. Raises: LinkspanError with what to change."""
+    if type(port) is not int or not 0 <= port <= _LARGEST_PORT:  # the system would take it modulo 65536
+        raise LinkspanError(
+            f"port {port!r} does not exist: choose one from 1 to {_LARGEST_PORT}, or 0 for any free one"
+        )
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise _unusable_host(f"the host {host!r} is not known") from None
+    family, _, _, _, address = found[0]
+    try:
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    except (OSError, OverflowError) as problem:
-        reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
+    except OSError as problem:
+        if problem.errno == errno.EADDRNOTAVAIL:
+            raise _unusable_host(f"{host} is not an address of this machine") from None
+        reason = os.strerror(problem.errno) if problem.errno else str(problem)
         raise LinkspanError(
             f"cannot serve HTTP on {host}:{port}: {reason.lower()}; choose another port, or port 0 for any free one [LS-602]"
         ) from None
 
 
-# Several processes behind one port: started by forking, started again when they die, stopped together. The parent only waits. It
-# holds one end of a pipe that every worker watches, so no worker outlives it, however it dies.
-
-
-def serve_in_workers(
-    count: int,
-    serve: Callable[[Callable[[], object]], int],
-    *,
-    patience: float,
-    first_line: str,
-    forget: Callable[[int], object] = int,
-) -> int:
-    """Run `serve` in `count` processes until this one is asked to stop; return the exit code: 0, 130, or 1 for a fault.
-
-    `serve` gets a function that it calls once it can be reached; `forget` gets the pid of each worker that has ended.
-    `first_line` goes to stderr once there are workers. Those that do not end within `patience` seconds of a signal are killed.
-    Raises: LinkspanError where processes cannot fork, or `count` is below 1.
-    """
-    if not hasattr(os, "fork"):
-        raise LinkspanError(
-            "workers need a system that can fork; start several processes behind a proxy instead [LS-606]"
-        )
-    if count < 1:
-        raise LinkspanError(f"workers must be at least 1, got {count}")
-    return _Workers(serve, patience, forget).run(count, first_line)
-
-
-class _Workers:
-    """The parent. Signals wait until it asks for them, so there are no handlers and no races."""
-
-    def __init__(
-        self, serve: Callable[[Callable[[], object]], int], patience: float, forget: Callable[[int], object]
-    ) -> None:
-        self._serve = serve
-        self._on_end = forget
-        self._patience = patience
-        self._alive: dict[int, int] = {}
-        """The pid of each worker, and the descriptor on which it reports that it serves."""
-        self._early_deaths = 0
-        self._lifeline = os.pipe()
-
-    def run(self, count: int, first_line: str) -> int:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
-        signal.signal(signal.SIGCHLD, _ignore)  # without a handler, a pending signal may get lost
-        for _ in range(count):
-            self._start()
-        sys.stderr.write(first_line)
-        sys.stderr.flush()
-        while True:
-            number = signal.sigwait(_WAITED_FOR)
-            if number in (signal.SIGTERM, signal.SIGINT):
-                self._stop()
-                return 130 if number == signal.SIGINT else 0
-            for pid, status in self._reap():
-                if not self._replace(pid, status):
-                    self._stop()
-                    return 1
-
-    def _start(self) -> None:
-        reader, writer = os.pipe()
-        os.set_blocking(reader, False)  # processes that a worker has forked may keep the other end open
-        pid = os.fork()
-        if pid == 0:
-            self._work(writer)
-        os.close(writer)
-        self._alive[pid] = reader
-
-    def _work(self, writer: int) -> None:
-        """Be a worker, and nothing else: never return into what the parent was doing."""
-        status = 1
-        try:
-            os.close(self._lifeline[1])
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WAITED_FOR)
-            threading.Thread(target=self._end_with_parent, daemon=True).start()
-            status = self._serve(lambda: os.write(writer, b"1"))
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-
-    def _end_with_parent(self) -> None:
-        os.read(self._lifeline[0], 1)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    def _reap(self) -> list[tuple[int, int]]:
-        """Return the workers that have ended, with their statuses."""
-        ended: list[tuple[int, int]] = []
-        for pid in list(self._alive):
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
-                ended.append((pid, os.waitstatus_to_exitcode(status)))
-        return ended
-
-    def _replace(self, pid: int, status: int) -> bool:
-        """Start another worker for one that has died; False if they die as fast as they start."""
-        self._early_deaths = 0 if self._forget(pid) else self._early_deaths + 1
-        if self._early_deaths >= _MAX_EARLY_DEATHS:
-            sys.stderr.write("linkspan: the workers end as soon as they start; giving up\n")
-            return False
-        sys.stderr.write(f"linkspan: worker {pid} has ended ({_reason(status)}); starting another\n")
-        self._start()
-        return True
-
-    def _forget(self, pid: int) -> bool:
-        """Forget a worker that has ended; return whether it ever served."""
-        reader = self._alive.pop(pid)
-        self._on_end(pid)
-        try:
-            return bool(os.read(reader, 1))
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(reader)
-
-    def _stop(self) -> None:
-        """Ask all to stop, and kill those that do not."""
-        self._signal_all(signal.SIGTERM)
-        signal.setitimer(signal.ITIMER_REAL, self._patience)
-        while self._alive:
-            if signal.sigwait(_WAITED_FOR) == signal.SIGALRM:
-                self._signal_all(signal.SIGKILL)
-            for pid, _ in self._reap():
-                self._forget(pid)
-
-    def _signal_all(self, number: int) -> None:
-        for pid in self._alive:
-            os.kill(pid, number)
-
-
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing, so that the signal counts as handled."""
-
-
-def _reason(status: int) -> str:
-    return f"exit status {status}" if status >= 0 else signal.strsignal(-status) or f"signal {-status}"
+def _unusable_host(problem: str) -> LinkspanError:
+    return LinkspanError(
+        f"cannot serve HTTP: {problem}; choose 127.0.0.1 for this machine only, 0.0.0.0 for all of its addresses, or one of "
+        "them [LS-607]"
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 
 from linkspan.core.http_endpoint import Endpoint, Opened, Todo
 from linkspan.core.http_exchange import TEXT, HttpResponse
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard
     from linkspan.serve.metrics import MetricsPage
 
-__all__ = ["TICK", "HttpApp", "RefusalLog", "is_stopping"]
+__all__ = ["TICK", "HttpApp", "RefusalLog", "is_stopping", "stopping_within"]
 
 TICK: Final = 1.0
 """Seconds between two runs of due timers."""
@@ -92,6 +93,10 @@ class HttpApp:
             return None
         return self.guard.metadata
 
+    def answer(self, fixed: HttpResponse, method: str) -> HttpResponse:
+        """Return the answer to a request at a path with a fixed response."""
+        return fixed if self.guard is None else self.guard.answer(fixed, method)
+
     @property
     def _nothing_here(self) -> HttpResponse:
         return HttpResponse(404, TEXT, f"Nothing is here. The MCP endpoint is at {self._path or '/'}".encode())
@@ -123,9 +128,14 @@ class HttpApp:
             )
         except BaseException:
             if opened:  # it was cancelled: the client has gone
-                self.disconnect(opened[0])
+                self.perform_unread(opened[0])
             raise
         return opened[0]
+
+    def perform_unread(self, opened: Opened) -> None:
+        """Run what a request asks for whose client has gone while it was taken in: a call of a session goes on without it."""
+        self.perform(opened)
+        self.disconnect(opened)
 
     def perform(self, opened: Opened) -> HttpResponse | None:
         """Run what a request asks for; return the response if it is complete already, as where everything ran right here.
@@ -173,13 +183,19 @@ class HttpApp:
         return lifespan.refusal
 
     async def leave(self, within: float = 1.0) -> None:
-        """End all streams and sessions in good order, and leave the lifespan of the server; tasks have `within` seconds."""
-        self.close()
-        if (background := self.endpoint.background) is not None:
-            from asyncio import to_thread
+        """End all streams and sessions in good order, and leave the lifespan of the server once what ran has cleaned up.
 
-            await to_thread(background.leave, self.calls, within)
-        await self.calls.aleave(self.endpoint.lifespan)
+        Tasks have `within` seconds to end.
+        """
+        from asyncio import sleep, to_thread
+
+        self.close()
+        cleanup = self.endpoint.policy.cleanup
+        if (background := self.endpoint.background) is not None:
+            await to_thread(background.leave, self.calls, within, cleanup)
+        await self.calls.aleave(self.endpoint.lifespan, cleanup)
+        self.calls.disown_tasks()
+        await sleep(0)  # so that it has happened
 
     def tick(self, now: float) -> bool:
         """Run due timers; return whether anything is left that waits for time to pass. Never raises: the next tick goes on."""
@@ -200,21 +216,28 @@ class HttpApp:
 
 
 def is_stopping() -> bool:
-    """Return whether a server that handles SIGTERM was asked to stop; False where nothing shows that. Any thread.
+    """Return whether a server that handles SIGTERM was asked to stop; False where nothing shows that. Any thread."""
+    return stopping_within() is not None
 
-    No protocol signals it in time: uvicorn sends its lifespan event, and gunicorn ends its threads, only after all connections
-    have ended, and a stream that is open for our messages never ends by itself. Both note the signal in the object whose method
-    handles it, so that is where to look.
+
+def stopping_within() -> float | None:
+    """Return how many seconds a server that was asked to stop gives to what runs: inf where it cancels that itself.
+
+    None if it was not asked, or nothing shows it. No protocol signals it in time: uvicorn sends its lifespan event, and gunicorn
+    ends its threads, only after all connections have ended, and a stream that is open for our messages never ends by itself. Both
+    note the signal in the object whose method handles it, so that is where to look. gunicorn kills what runs on.
     """
     try:
-        owner: object = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+        owner: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     except ValueError:
-        return False
+        return None
     if owner is None:
-        return False
+        return None
     if getattr(owner, "should_exit", False) is True:  # uvicorn, and what builds on its server
-        return True
-    return type(owner).__module__.startswith("gunicorn.") and getattr(owner, "alive", True) is False
+        return inf
+    if type(owner).__module__.startswith("gunicorn.") and getattr(owner, "alive", True) is False:
+        return float(owner.cfg.graceful_timeout)
+    return None
 
 
 _MOST: Final = 100

@@ -30,11 +30,12 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from linkspan.core.http_checks import Arrival
+from linkspan.core.http_checks import Arrival, is_small
 from linkspan.core.http_endpoint import Endpoint, Lane, Opened
 from linkspan.core.http_exchange import TEXT, Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import HttpApp
+from linkspan.wire.headers import split_target, unknown_coding
 
 if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard, Verification
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["DirectApp", "EndpointProtocol"]
 
 _REMEMBERED: Final = 256
+_SHORT_URL: Final = 256
+"""Bytes of a URL up to which it is remembered where it leads: clients choose the rest of it."""
 _LARGE: Final = 65536
 """Bytes from which a body is written by itself: a copy costs more than another write."""
 _LINGER: Final = 2.0
@@ -50,9 +53,10 @@ _LINGER: Final = 2.0
 _FRAMING: Final = 65536
 """Bytes of a request beside its headers and its body that are always taken: first line, chunk sizes and extensions, trailers."""
 _CLOSE: Final[Header] = ("connection", "close")
-_INVALID: Final = HttpResponse(400, (*TEXT, _CLOSE), b"Invalid HTTP request received.")
-_CROWDED: Final = HttpResponse(503, (*TEXT, _CLOSE), b"Service Unavailable")
-_STOPPING: Final = HttpResponse(503, (*TEXT, _CLOSE), b"The server is stopping")
+_INVALID: Final = HttpResponse(400, TEXT, b"Invalid HTTP request received.", closes=True)
+_CROWDED: Final = HttpResponse(503, TEXT, b"Service Unavailable", closes=True)
+_STOPPING: Final = HttpResponse(503, TEXT, b"The server is stopping", closes=True)
+_FAILED: Final = HttpResponse(500, TEXT, b"Internal Server Error", closes=True)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _FORWARDED: Final = ("x-forwarded-for", "x-forwarded-proto")
 
@@ -64,7 +68,7 @@ class _Request(msgspec.Struct):
     url: bytes
     headers: list[tuple[bytes, bytes]]
     version: str
-    keep_alive: bool
+    keep_alive: bool = False  # known once it is complete
     body: bytes | bytearray = b""
     admitted: _Admitted | None = None  # what was found out by its head
     verdict: TransportInfo | HttpResponse | None = None  # what has come of verifying its token
@@ -76,6 +80,7 @@ class _Target(NamedTuple):
 
     path: str
     query: str
+    authority: str | None
     response: HttpResponse | None = None
     metrics: MetricsPage | None = None
 
@@ -86,8 +91,12 @@ class _Admitted(NamedTuple):
     url: str
     query: str
     facts: TransportInfo
-    plain: bool  # it may go through the lane of its connection
+    small: bool  # it may be remembered
+    plain: bool  # it may go through the lane of its connection, which remembers it
     until: float = inf  # by the wall clock, for all that repeat its head
+
+
+_NOTHING_KNOWN: Final[tuple[object, _Admitted | None]] = None, None
 
 
 class DirectApp(HttpApp):
@@ -110,7 +119,7 @@ class DirectApp(HttpApp):
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(endpoint, path, lambda: self._loop, metrics, guard, health)
         self.head_timeout = head_timeout
-        self.target = lru_cache(_REMEMBERED)(self._judge_target)
+        self._target = lru_cache(_REMEMBERED)(self._judge_target)
         self._arriving: dict[EndpointProtocol, int] = {}
         self._kept = 0
         self._fixed: object = None
@@ -126,18 +135,22 @@ class DirectApp(HttpApp):
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(perform)
 
-    def _judge_target(self, url: bytes, root: str) -> _Target | None:
+    def target(self, url: bytes, root: str) -> _Target | None:
         """Return what the URL of a request leads to, below the prefix `root`; None if it is not valid."""
+        return self._target(url, root) if len(url) <= _SHORT_URL else self._judge_target(url, root)
+
+    def _judge_target(self, url: bytes, root: str) -> _Target | None:
         try:
             parsed = httptools.parse_url(url)
             local = unquote(parsed.path.decode("ascii"))
         except (httptools.HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):
             return None  # AttributeError: there is no path in it
         path, query, local = root + local, (parsed.query or b"").decode("latin-1"), local.rstrip("/")
+        authority, _ = split_target(url.decode("latin-1"))
         if self.metrics is not None and local == self.metrics.path:
-            return _Target(path, query, metrics=self.metrics)
+            return _Target(path, query, authority, metrics=self.metrics)
         fixed = self._public(path, local) or (self._nothing_here if self._is_elsewhere(local) else None)
-        return _Target(path, query, fixed)
+        return _Target(path, query, authority, fixed)
 
     def head(self, status: int, headers: tuple[Header, ...], fixed: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Return the beginning of a response with the `fixed` headers of all: uvicorn makes new ones once a second, for the date.
@@ -208,14 +221,13 @@ class EndpointProtocol(HttpToolsProtocol):
         )
         self._patience = dict(waits, idle=self.timeout_keep_alive)
         # The request that is arriving.
-        self._version = ""  # that of the first request; one client does not change it, and llhttp takes long to say it
         self._fields: list[tuple[bytes, bytes]] = []
         self._begun = self._upgrade = False
         self._head: _Request | None = None
         self._incoming: Mapping[str, str] = {}
-        self._received = 0
+        self._received = self._received_with_body = 0  # bytes of it; bytes up to the last ones of its body
         # The last head that was let in, and what is known of it: a client repeats its heads.
-        self._known: tuple[object, _Admitted | None] = None, None
+        self._known = _NOTHING_KNOWN
         # The requests that have arrived, and the response that is being sent.
         self._ready: deque[_Request] = deque()
         self._broken = self._over = self._last = False
@@ -290,26 +302,26 @@ class EndpointProtocol(HttpToolsProtocol):
         self.url = b""
         self._fields = []
         self._begun = True
-        self._received = 0
+        self._received = self._received_with_body = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. Those that follow a chunked body go into a list of their own, which is never read."""
-        self._fields.append((name, value))
+        """Take a header line. Those that follow a chunked body are not kept: they were not checked."""
+        if self._head is None:
+            self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Keep the head as llhttp has understood it."""
         parser = self.parser
-        method, keep_alive = parser.get_method().decode("ascii"), parser.should_keep_alive()
-        if not keep_alive or not self._version:
-            self._version = parser.get_http_version()
+        method, version = parser.get_method().decode("ascii"), parser.get_http_version()
         self._upgrade = parser.should_upgrade()
-        self._head = _Request(method, self.url, self._fields, self._version, keep_alive and self._version == "1.1")
+        self._head = _Request(method, self.url, self._fields, version)
         self._fields = []
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         head = self._head
         assert head is not None
+        self._received_with_body = self._received
         if not head.body:
             head.body = body
             return
@@ -321,8 +333,11 @@ class EndpointProtocol(HttpToolsProtocol):
         """Keep the request until it is its turn."""
         if self._upgrade:
             return  # it is not complete: llhttp leaves out the body
-        assert self._head is not None
-        self._ready.append(self._head)
+        head = self._head
+        assert head is not None
+        # Only here, since llhttp obeys a Connection among the trailers too, and reads no other request then.
+        head.keep_alive = head.version == "1.1" and self.parser.should_keep_alive()
+        self._ready.append(head)
         self._begun, self._head = False, None
 
     def _decline_upgrades(self, rest: memoryview) -> None:
@@ -332,8 +347,8 @@ class EndpointProtocol(HttpToolsProtocol):
         """
         while (head := self._head) is not None and head.method != "CONNECT":
             self._head, self.parser = None, httptools.HttpRequestParser(self)
-            self.parser.feed_data(_without_upgrade(head))
             try:
+                self.parser.feed_data(_without_upgrade(head))
                 self.parser.feed_data(rest)
                 return
             except httptools.HttpParserUpgrade as upgrade:
@@ -351,12 +366,20 @@ class EndpointProtocol(HttpToolsProtocol):
                 self._begin(self._ready.popleft())
             elif self._broken:
                 self.logger.warning("Invalid HTTP request received.")
-                self._refuse(_INVALID)
+                self._refuse(self._unreadable())
             else:
                 self._await_more()
                 return
         if self._ready or self._broken or self._begun:
             self.flow.pause_reading()  # a client that sends on waits for its answers, and what it sends waits below us
+
+    def _unreadable(self) -> HttpResponse:
+        """Return the refusal of what llhttp cannot read: it takes no body whose last transfer coding is not `chunked`."""
+        given = (
+            [value for name, value in self._head.headers if name.lower() == b"transfer-encoding"] if self._head else []
+        )
+        coding = unknown_coding(b",".join(given).decode("latin-1"))
+        return _INVALID if coding is None else self._endpoint.gate.unreadable(coding, {})
 
     def _begin(self, request: _Request) -> None:
         """Begin the response to a request, and send it if it is there at once."""
@@ -368,7 +391,7 @@ class EndpointProtocol(HttpToolsProtocol):
             response = self._context.copy().run(self._open, request)
         except Exception:
             self.logger.exception("Exception while serving a request")
-            response = HttpResponse(500, (*TEXT, _CLOSE), b"Internal Server Error")
+            response = _FAILED
         if response is not None:
             self._respond(response)
         elif (opened := self._opened) is not None:
@@ -386,12 +409,12 @@ class EndpointProtocol(HttpToolsProtocol):
             if not isinstance(found, _Admitted):
                 return found
             admitted = found
-            self._known = head, admitted
+            self._known = (head, admitted) if admitted.small else _NOTHING_KNOWN
         if len(request.body) > self._policy.max_body_bytes:
             return self._endpoint.gate.too_large(admitted.facts.headers)
-        url, query, facts, plain, _ = admitted
+        url, query, facts = admitted.url, admitted.query, admitted.facts
         body, opened = bytes(request.body), None
-        if plain:
+        if admitted.plain:
             lane = self._lane = self._lane or Lane(self._endpoint)
             opened = lane.open(facts.headers, body, facts)
         held = opened is None
@@ -414,6 +437,8 @@ class EndpointProtocol(HttpToolsProtocol):
                 self._endpoint.hold(opened)
         elif held:
             self._endpoint.finished(opened.exchange)
+        else:
+            opened.exchange.release()
         return response
 
     def _admit(self, request: _Request) -> _Admitted | HttpResponse | None:
@@ -427,14 +452,14 @@ class EndpointProtocol(HttpToolsProtocol):
             self.logger.warning("Exceeded concurrency limit.")
             return _CROWDED
         if target.response is not None:
-            return target.response
+            return self._app.answer(target.response, request.method)
         raw = tuple(request.headers)
         scheme: str | None = self.scheme
-        arrival = self._arrival(target.path, request.version, self.client)
+        arrival = self._arrival(target, request.version, self.client)
         headers = self._endpoint.gate.read(request.method, raw, arrival)
         if self._proxies and (isinstance(headers, HttpResponse) or any(name in headers for name in _FORWARDED)):
             client, scheme = self._sender(raw)
-            arrival = self._arrival(target.path, request.version, client)
+            arrival = self._arrival(target, request.version, client)
             headers = self._endpoint.gate.read(request.method, raw, arrival)
         facts, guard = self._app.identify(headers, arrival.peer, None, ""), self._app.guard
         if request.verdict is not None:
@@ -454,9 +479,10 @@ class EndpointProtocol(HttpToolsProtocol):
         url = target.path
         if request.method == "GET":  # a page shows where it is
             url = f"{scheme}://{facts.headers.get('host', '')}{url}"
-        plain = Lane.takes(request.method, target.query, facts.headers)
+        small = len(request.url) <= _SHORT_URL and is_small(raw)
+        plain = small and Lane.takes(request.method, target.query, facts.headers)
         until = guard.good_until(facts) if guard is not None else inf
-        request.admitted = _Admitted(url, target.query, facts, plain, until)
+        request.admitted = _Admitted(url, target.query, facts, small, plain, until)
         return request.admitted
 
     def _verify(self, request: _Request, verification: Verification) -> None:
@@ -469,19 +495,24 @@ class EndpointProtocol(HttpToolsProtocol):
     def _opened_slowly(self, task: asyncio.Task[Opened]) -> None:
         self._pending = None
         if self._over:
-            self._app.disconnect(task.result())
+            self._app.perform_unread(task.result())
         else:
             self._serve()
 
     def _verified(self, request: _Request, task: asyncio.Task[TransportInfo | HttpResponse]) -> None:
         self._pending = None
-        if not self._over:
+        if self._over:
+            return
+        try:
             request.verdict = task.result()
-            self._serve()
+        except Exception:  # what follows on this connection must not wait for ever
+            self.logger.exception("Exception while serving a request")
+            request.verdict = _FAILED
+        self._serve()
 
-    def _arrival(self, path: str, version: str, client: tuple[str, int] | None) -> Arrival:
-        own = self.server
-        return Arrival(own[0] if own else None, client[0] or None if client else None, path, version)
+    def _arrival(self, target: _Target, version: str, client: tuple[str, int] | None) -> Arrival:
+        own, peer = self.server, client[0] or None if client else None
+        return Arrival(own[0] if own else None, peer, target.path, version, target.authority)
 
     def _sender(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, int] | None, str | None]:
         """Return the address of the client and the scheme that it uses, from a proxy that uvicorn trusts or the socket."""
@@ -500,8 +531,8 @@ class EndpointProtocol(HttpToolsProtocol):
         if self.flow.read_paused:
             self.flow.resume_reading()
         if not self._begun:
-            if self._request is not None:
-                self._phase, self._since = "idle", monotonic()
+            if self._phase != "new":
+                self._phase, self._since, self.url, self._incoming = "idle", monotonic(), b"", {}
         elif self._head is not None:
             self._await_body(self._head)
         else:
@@ -528,7 +559,8 @@ class EndpointProtocol(HttpToolsProtocol):
             self._enter("body")
         if size > self._policy.max_body_bytes:
             return self._refuse(gate.too_large(self._incoming))
-        if self._received > 8 * size + self._policy.max_header_bytes + _FRAMING:
+        framing = self._policy.max_header_bytes + _FRAMING
+        if self._received > 8 * size + framing or self._received - self._received_with_body > framing:
             return self._refuse(_INVALID)
         return self._app.keep_body(self, max(size, self._received))
 
@@ -606,7 +638,8 @@ class EndpointProtocol(HttpToolsProtocol):
     def _respond(self, response: HttpResponse) -> None:
         """Send a whole response."""
         request, body = self._request, response.body
-        head = b"%bcontent-length: %d\r\n\r\n" % (self._head_of(response.status, response.headers), len(body))
+        length = b"content-length: %d\r\n\r\n" % len(body) if response.status != 204 else b"\r\n"
+        head = self._head_of(response.status, response.headers, closes=response.closes) + length
         if request is not None and request.method == "HEAD":
             self.transport.write(head)
         elif len(body) < _LARGE:
@@ -625,20 +658,21 @@ class EndpointProtocol(HttpToolsProtocol):
         framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         return self._head_of(event.status, event.headers), framing, b"\r\n"
 
-    def _head_of(self, status: int, headers: tuple[Header, ...]) -> bytes:
+    def _head_of(self, status: int, headers: tuple[Header, ...], *, closes: bool = False) -> bytes:
         """Return the beginning of a response, without its framing."""
         request = self._request
-        if request is None or not request.keep_alive or _CLOSE in headers:
+        if closes or request is None or not request.keep_alive:
             self._last = True
-        if self._last and _CLOSE not in headers:
+        if self._last:
             headers = (*headers, _CLOSE)
         if self.access_log:
             self._log(status)
         return self._app.head(status, headers, self.server_state.default_headers)
 
     def _end(self) -> None:
-        """Note that a response has been sent."""
+        """Note that a response has been sent, and forget its request: a connection may be idle for long."""
         self.server_state.total_requests += 1
+        self._request = None
         if self._last:
             self._enter("closing")
             if not self._over:
@@ -671,7 +705,7 @@ async def _forward(*_: object) -> None:
 
 def _without_upgrade(head: _Request) -> bytes:
     """Return a head again, without its wish for another protocol."""
-    lines = [b"%b %b HTTP/1.1" % (head.method.encode(), head.url)]
+    lines = [b"%b %b HTTP/%b" % (head.method.encode(), head.url, head.version.encode())]
     for name, value in head.headers:
         if name.lower() == b"connection":
             tokens = [each.strip() for each in value.split(b",")]

@@ -44,7 +44,7 @@ _OURS = {"app", "host", "port", "uds", "fd", "factory", "lifespan", "reload", "w
 SETTINGS = frozenset(inspect.signature(uvicorn.Config).parameters) - _OURS
 """What a caller may set: what this uvicorn has, and we do not decide."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _TICKS_PER_SECOND = 10
 
 
@@ -59,11 +59,12 @@ def make_uvicorn(
     options: Mapping[str, Any],
     ready: Callable[[], object] = int,
     guard: Guard | None = None,
+    shared: bool = False,
 ) -> QuietUvicorn:
     """Return a server of `endpoint` at `path`, with a protocol of ours where httptools is installed.
 
     `health` is a path that answers 200, `metrics` has a path of its own. `ready` is called once the server can be reached.
-    `guard` verifies tokens.
+    `guard` verifies tokens. `shared` is for a socket of several processes, on Windows.
     """
     settings = {"log_level": "warning", "access_log": False, "timeout_keep_alive": _KEEP_ALIVE, **options}
     app: HttpApp
@@ -75,7 +76,7 @@ def make_uvicorn(
     else:
         settings["app"] = app = AsgiApp(endpoint, path=path, health=health, metrics=metrics, guard=guard)
     config = uvicorn.Config(lifespan="off", timeout_graceful_shutdown=drain, **settings)  # type: ignore[arg-type]
-    return QuietUvicorn(config, app, head_timeout=head_timeout, ready=ready)
+    return QuietUvicorn(config, app, head_timeout=head_timeout, ready=ready, shared=shared)
 
 
 def serve_with_uvicorn(server: QuietUvicorn, listener: socket.socket) -> int:
@@ -116,7 +117,13 @@ class QuietUvicorn(uvicorn.Server):
     """uvicorn that ends streams and returns when it is asked to stop, and closes idle or unread connections."""
 
     def __init__(
-        self, config: uvicorn.Config, app: HttpApp, *, head_timeout: float, ready: Callable[[], object] = int
+        self,
+        config: uvicorn.Config,
+        app: HttpApp,
+        *,
+        head_timeout: float,
+        ready: Callable[[], object] = int,
+        shared: bool = False,
     ) -> None:
         """Serve `app`; call `ready` once it can be reached."""
         super().__init__(config)
@@ -127,13 +134,24 @@ class QuietUvicorn(uvicorn.Server):
         self._app = app
         self._head_timeout = head_timeout
         self._ready = ready
+        self._shared = shared
         self._silent_since: Mapping[Any, float] = {}
         self._unread: Mapping[Any, tuple[int, float]] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Call `ready` once signals have their handlers, clients can connect, and the lifespan is entered."""
-        await super().startup(sockets)
+        await super().startup([] if self._shared else sockets)
+        if self._shared:
+            self.servers = [self._accept_at(each) for each in sockets or ()]
         self._entering = asyncio.ensure_future(self._enter())
+
+    def _accept_at(self, listener: socket.socket) -> Any:
+        from linkspan.serve.shared_listener import SharedListener
+
+        config = self.config
+        make_protocol: Callable[..., Any] = config.http_protocol_class
+        state = {"server_state": self.server_state, "app_state": self.lifespan.state}
+        return SharedListener(listener, partial(make_protocol, config=config, **state), config.ssl)
 
     async def _enter(self) -> None:
         """Enter the lifespan, while requests that do not need it are answered; stop if that fails."""

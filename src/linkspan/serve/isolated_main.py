@@ -37,10 +37,10 @@ def main() -> None:
     start = msgspec.json.decode(read_frame(incoming), type=Start)
     sys.path[:] = start.path
     try:
-        if (memory := start.isolation.memory) is not None:
-            with suppress(ImportError, ValueError, OSError):
-                import resource
+        if (memory := start.isolation.memory) is not None and sys.platform != "win32":  # there the job has the bound
+            import resource
 
+            with suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         tool = _load(start.isolation)
     except BaseException as error:
@@ -73,7 +73,7 @@ def _load(isolation: Isolation) -> BoundTool:
     function = getattr(module, isolation.function)
     schema = UNSET if isolation.derives_output_schema else isolation.output_schema
     info = ToolInfo(name=isolation.tool, structured=isolation.structured, output_schema=schema)
-    return bind_tool(function, info, structured_text=isolation.structured_text)
+    return bind_tool(function, info, structured_text=isolation.structured_text, coerce=isolation.coerce)
 
 
 _made: dict[object, object] = {}
@@ -101,8 +101,10 @@ def _answer(tool: BoundTool, request: Request) -> Reply:
         os._exit(OUT_OF_MEMORY)
     except ToolError as error:
         return Reply(refused=str(error))
-    except BaseException:
-        return Reply(failed=traceback.format_exc())
+    except BaseException as error:
+        from linkspan.runtime.tracebacks import author_frames
+
+        return Reply(failed=author_frames(error))
 
 
 def _dependency(provider: Any) -> object:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from linkspan.core.http_exchange import TEXT, HttpResponse
-from linkspan.errors import LinkspanError, install_hint
+from linkspan.errors import LinkspanError, import_problem
 from linkspan.revisions.neutral import Outcome, Request
 from linkspan.server.telemetry import BUCKETS, Operation, failure_of
 
@@ -51,8 +51,8 @@ def _instruments() -> _Instruments:
     """Return the instruments of this process. Raises: LinkspanError where prometheus-client is missing."""
     try:
         from prometheus_client import Counter, Gauge, Histogram
-    except ImportError:
-        raise LinkspanError(f"metrics need prometheus-client: {install_hint('metrics')}") from None
+    except ImportError as error:
+        raise LinkspanError(import_problem("metrics need prometheus-client", "metrics", error)) from None
     live: dict[str, Any] = {"multiprocess_mode": "livesum"}
     return _Instruments(
         Histogram(
@@ -74,6 +74,10 @@ class _Span(msgspec.Struct, eq=False):
     _instruments: _Instruments
     _operation: Operation
     _began: float
+
+    @property
+    def trace(self) -> None:
+        """Numbers are in no trace."""
 
     def run(self, function: Callable[[], object]) -> object:
         """Run a function."""
@@ -98,8 +102,10 @@ class _Counting:
     def __init__(self) -> None:
         self._instruments = _instruments()
 
-    def begin(self, request: Request, operation: Operation, ago: float = 0.0) -> _Span:
-        """Begin to count a request."""
+    def begin(self, request: Request, operation: Operation, ago: float = 0.0) -> _Span | None:
+        """Begin to count a request. The run of a task was counted when its call was answered."""
+        if request.is_run:
+            return None
         self._instruments.running.inc()
         return _Span(self._instruments, operation, time.perf_counter() - ago)
 

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Hashable, Mapping
-from typing import Any, TypeAlias
+from logging import getLogger
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from msgspec import structs
 
-from linkspan.errors import RemoteProtocolError, ToolError
+from linkspan.errors import LinkspanError, RemoteProtocolError, ToolError
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.runtime.forks import ForkedLock
-from linkspan.server.large_results import bytes_of, size_of
+from linkspan.server.large_results import bytes_of, head_of, size_of
 from linkspan.server.middleware import Call
+from linkspan.stores.port import ABSENT
 from linkspan.types.base import UNSET, TextContent
 from linkspan.types.messages import CallToolResult
+from linkspan.wire.values import key_of
+
+if TYPE_CHECKING:
+    from linkspan.serve.sharing import SharedStore
+    from linkspan.server.configuration import Profile
 
 __all__ = ["Audit", "ErrorMap", "RateLimit", "ResultLimit"]
 
@@ -27,7 +34,8 @@ _Steps: TypeAlias = Generator[None, Outcome, Outcome | None]
 class RateLimit:
     """At most `calls` calls in `per` seconds, for each caller and each tool; beyond, the caller reads when to try again.
 
-    A call that asks the user counts when it begins and when it ends: what a client replays counts too.
+    A call that asks the user counts when it begins and when it ends: what a client replays counts too. The processes of a server
+    with a store count together, by the `repr` of the key.
     """
 
     def __init__(
@@ -51,9 +59,15 @@ class RateLimit:
         self._clock = clock
         self._used_until: dict[Hashable, float] = {}
         self._lock = ForkedLock()
+        self._profile: Profile | None = None
+        self._has_warned = False
 
     def __repr__(self) -> str:
         return f"<RateLimit: {self._text}>"
+
+    def share(self, profile: Profile) -> None:
+        """Count for all processes of the server with this profile, where they have a store: the first server's counts."""
+        self._profile = self._profile or profile
 
     def __call__(self, call: Call) -> _Steps:
         """Refuse a call that is too many."""
@@ -66,15 +80,45 @@ class RateLimit:
         return None
 
     def _take(self, key: Hashable, most: float, call: Call) -> None:
+        late = self._late_in_store(key, most)
+        if late is None:
+            late = self._late(key, most)
+        if late > 1e-9:
+            raise ToolError(f"Too many calls of {call.name or call.method}: {self._text}", retry_after=late)
+
+    def _late(self, key: Hashable, most: float) -> float:
+        """Count a call, unless it comes too early; return by how many seconds it does."""
         with self._lock:
             now = self._clock()
             until = max(self._used_until.get(key, now), now) + self._cost
-            if until - now > most + 1e-9:
-                name = call.name or call.method
-                raise ToolError(f"Too many calls of {name}: {self._text}", retry_after=until - now - most)
-            if key not in self._used_until and len(self._used_until) >= 10_000:
-                self._used_until = {each: end for each, end in self._used_until.items() if end > now}
-            self._used_until[key] = until
+            late = until - now - most
+            if late <= 1e-9:
+                if key not in self._used_until and len(self._used_until) >= 10_000:
+                    self._used_until = {each: end for each, end in self._used_until.items() if end > now}
+                self._used_until[key] = until
+            return late
+
+    def _late_in_store(self, key: Hashable, most: float) -> float | None:
+        """Do the same for all processes; None where they have no store, or it fails: then each counts for itself."""
+        profile = self._profile
+        if profile is None or profile.sharing is None:
+            return None
+        try:
+            store, now = cast("SharedStore", profile.sharing).store, cast("SharedStore", profile.sharing).now()
+            name = f"rate/{key_of(profile.implementation.name)}/{key_of(repr((self._text, key)))}"
+            while True:
+                found = store.get(name)
+                until = max(float(found.value) if found is not None else now, now) + self._cost
+                if (late := until - now - most) > 1e-9:
+                    return late
+                expect = found.version if found is not None else ABSENT
+                if store.put(name, repr(until).encode(), expect=expect, ttl=until - now) is not None:
+                    return late
+        except LinkspanError as problem:
+            if not self._has_warned:
+                self._has_warned = True
+                getLogger("linkspan.server").warning("%r counts within each process: %s", self, problem)
+            return None
 
 
 def _caller_and_name(call: Call) -> Hashable:
@@ -104,14 +148,7 @@ class ResultLimit:
         asked = f"the limit is {self._most}; ask for less"
         if outcome.structured_content is not UNSET and call.tool is not None and call.tool.output_schema is not None:
             return CallToolResult(content=[TextContent(f"The result has {total} bytes, {asked}")], is_error=True)
-        kept: list[Any] = []
-        room = self._most
-        for block in outcome.content:
-            if size_of(block) <= room:
-                kept.append(block)
-            elif isinstance(block, TextContent):
-                kept.append(structs.replace(block, text=block.text.encode()[:room].decode(errors="ignore")))
-            room = max(0, room - size_of(block))
+        kept = head_of(outcome.content, self._most)
         left_out = total - sum(map(size_of, kept))
         kept.append(TextContent(f"[{left_out} of {total} bytes were left out: {asked}]"))
         return structs.replace(outcome, content=kept, structured_content=UNSET)
@@ -126,8 +163,6 @@ class Audit:
         A record has `method`, `target`, `principal`, `client`, `request_id`, `outcome` and `duration` (seconds) in `extra`.
         The outcome is "ok", "error", "asked" (only for the first round of questions) or the name of an exception.
         """
-        from logging import getLogger
-
         self._logger = getLogger(logger)
         self._arguments = arguments
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from linkspan.runtime.forks import renew
@@ -41,17 +42,18 @@ class ProcessChannel:
         """Neither publish nor listen yet; `store` opens the store, `name` is that of the server."""
         self._store = store
         self._name = name
-        self._outbox: _Queue | None = None
+        self._is_publishing = False
         self.start_afresh()
         renew(self)
 
     def start_afresh(self) -> None:
         """Be as if never used, in a forked child: another process, with threads of its own."""
-        if self._outbox is not None:
+        if self._is_publishing:
             atexit.unregister(self._outbox.wait_until_empty)  # what waits in the parent is sent there
         self._origin = os.urandom(_ORIGIN)
         self._lock = threading.Lock()
-        self._outbox = None
+        self._outbox: _Queue = _Queue()
+        self._is_publishing = False
         self._inbox: _Queue | None = None
         self._tried = threading.Event()
         self.is_listening = False
@@ -59,23 +61,25 @@ class ProcessChannel:
 
     def publish(self, data: bytes) -> None:
         """Send data to the other processes, in order, without waiting. Never raises."""
-        if self._outbox is None:
-            with self._lock:
-                if self._outbox is None:
-                    self._outbox = outbox = _Queue()
-                    threading.Thread(target=self._publish_all, args=(outbox,), name="linkspan-out", daemon=True).start()
-                    atexit.register(outbox.wait_until_empty, _AT_EXIT)
         self._outbox.put(data)
+        if self._is_publishing:
+            return
+        with self._lock, suppress(RuntimeError):  # the system has no more threads: the next message tries again
+            if not self._is_publishing:
+                arguments = (self._outbox,)
+                threading.Thread(target=self._publish_all, args=arguments, name="linkspan-out", daemon=True).start()
+                self._is_publishing = True
+                atexit.register(self._outbox.wait_until_empty, _AT_EXIT)
 
     def listen(self, receive: Callable[[bytes | None], object]) -> None:
         """Call `receive` from now on, in a thread, with what others publish, and with None where something may be missing."""
         if self._inbox is not None:
             return
-        with self._lock:
+        with self._lock, suppress(RuntimeError):  # the system has no more threads: the next to listen tries again
             if self._inbox is None:
-                self._inbox = inbox = _Queue()
-                arguments = (inbox, receive)
+                arguments = (inbox := _Queue(), receive)
                 threading.Thread(target=self._listen, args=arguments, name="linkspan-in", daemon=True).start()
+                self._inbox = inbox
 
     def wait_until_listening(self) -> None:
         """Wait until what others publish arrives, or the first attempt has failed: it arrives later then, after a None."""

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, Unpack, cast, 
 
 from linkspan.core.waiting import Change
 from linkspan.errors import LinkspanError, RegistrationError
+from linkspan.keywords import described_by
 from linkspan.server.registration import BaseServer
 from linkspan.server.resources import Resource, ResourceDescription, bind_resource
-from linkspan.text import check_keywords, described_by
+from linkspan.text import check_keywords
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -104,13 +105,9 @@ class Server(BaseServer):
         ttls = [each.task.ttl for each in self._catalogue.tools.all() if each.task is not None]
         return max(self._profile.request_state_ttl, *(inf if each is None else each for each in ttls), 0.0)
 
-    @property
+    @cached_property
     def tasks(self) -> ServerTasks:
         """The tasks of the tools that have `task=`; the extension is on from the first of these."""
-        return self._tasks
-
-    @cached_property
-    def _tasks(self) -> ServerTasks:
         from linkspan.extensions.server_tasks import ServerTasks
 
         return ServerTasks(
@@ -122,7 +119,7 @@ class Server(BaseServer):
 
     def _add(self, registry: Registry[ItemT], items: Sequence[ItemT], *, notify: bool = False) -> None:
         """Register items, and serve the tasks extension from the first tool on that may run as a task."""
-        if "_tasks" not in vars(self) and any(getattr(each, "task", None) is not None for each in items):
+        if self._dispatcher.background is None and any(getattr(each, "task", None) is not None for each in items):
             self._dispatcher.extend(self.tasks.extension, self.tasks.runner)
             from linkspan.extensions.engine import WorkerEngine
 
@@ -258,6 +255,8 @@ class Server(BaseServer):
         from linkspan.serve.asgi import AsgiApp
         from linkspan.serve.http import make_endpoint, make_guard, measure
 
+        if self._completes_unchecked:
+            self._check_completions()
         check_keywords("asgi", policy, (*_ASGI, *HttpPolicy.__struct_fields__))
         endpoint = make_endpoint(self, HttpPolicy(**policy))
         page = measure(self, endpoint, metrics) if metrics is not None else None
@@ -295,6 +294,8 @@ class Server(BaseServer):
         from linkspan.serve.http import make_endpoint, make_guard
         from linkspan.serve.wsgi import WsgiApp
 
+        if self._completes_unchecked:
+            self._check_completions()
         check_keywords("wsgi", policy, (*_WSGI, *HttpPolicy.__struct_fields__))
         endpoint = make_endpoint(self, HttpPolicy(**policy))
         return WsgiApp(endpoint, path=path, otherwise=otherwise, guard=make_guard(self, endpoint.gate))
@@ -377,7 +378,7 @@ class Server(BaseServer):
 
         def __getattr__(self, name: str) -> Never:
             if name == "transport":  # what its property raises ends up here
-                raise AttributeError(_no_transport("StdioTransport"), name=name, obj=self)
+                raise AttributeError(_no_transport("StdioTransport"), name=name)
             super().__getattr__(name)
 
     @property
@@ -387,7 +388,7 @@ class Server(BaseServer):
 
     @transport.setter
     def transport(self, value: Never) -> None:
-        raise AttributeError(_no_transport(type(value).__name__), name="transport", obj=self)
+        raise AttributeError(_no_transport(type(value).__name__), name="transport")
 
 
 def _refuse_running_loop() -> None:

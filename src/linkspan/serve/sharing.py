@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 from weakref import ref
 
 from linkspan.errors import INTERNAL_ERROR, LinkspanError, RegistrationError, RemoteProtocolError
@@ -15,13 +16,18 @@ from linkspan.runtime.forks import ForkedLock, renew
 from linkspan.runtime.unexpected import Unexpected
 from linkspan.serve.process_channel import ProcessChannel
 from linkspan.server.configuration import Profile, SharedState
-from linkspan.stores.port import StoreError
+from linkspan.stores.port import StoreError, store_time
 
 if TYPE_CHECKING:
+    from linkspan.serve.stored_once import StoredValue
     from linkspan.server.request_state import RequestStateKeys
     from linkspan.stores.port import Store
 
 __all__ = ["SharedStore", "StoredKeys", "open_given"]
+
+
+_LONGEST: Final = 30 * 86400.0
+"""Seconds for which values of `ctx.once` are stored at most: questions of tasks without a time to live have no end."""
 
 
 class SharedStore:
@@ -33,6 +39,7 @@ class SharedStore:
         self._lock = ForkedLock()
         self._store: Store | None = None
         self._in_workers = False
+        self._answerable = answerable
         self._keys = StoredKeys(lambda: self.store, answerable)
         self._channel = ProcessChannel(lambda: self.store, lambda: profile.implementation.name)
 
@@ -121,6 +128,13 @@ class SharedStore:
                 self._store.close()
                 self._store, self._in_workers, self._profile.sharing = None, False, None
 
+    def now(self) -> float:
+        """Return the seconds since 1970 by the clock of the store; by that of this machine while it cannot be asked."""
+        try:
+            return store_time(self.store)
+        except StoreError:
+            return time.time()
+
     # What connections use (server.configuration.Sharing).
 
     def keys(self) -> RequestStateKeys:
@@ -130,6 +144,13 @@ class SharedStore:
         except StoreError:
             problem = "Internal error: the store with the keys of requestState cannot be reached; try again later"
             raise RemoteProtocolError(INTERNAL_ERROR, problem) from None
+
+    def claim_value(self, chain: str, key: str) -> StoredValue:
+        """Return a value of `ctx.once`, or the right to make it; blocks. Raises: LocalProtocolError, RemoteProtocolError."""
+        from linkspan.serve.stored_once import claim_value
+
+        ttl = min(self._answerable(), _LONGEST)
+        return claim_value(self.store, self._profile.implementation.name, chain, key, ttl)
 
     def publish(self, data: bytes) -> None:
         """Send data to the other processes, in order, without waiting. Never raises."""
@@ -173,8 +194,9 @@ class StoredKeys:
         with self._lock:
             keys = self.refresh()
             if not self._is_current:
-                self._is_current = True
-                threading.Thread(target=_refresh, args=(ref(self),), name="linkspan-keys", daemon=True).start()
+                with suppress(RuntimeError):  # the system has no more threads: the next use tries again
+                    threading.Thread(target=_refresh, args=(ref(self),), name="linkspan-keys", daemon=True).start()
+                    self._is_current = True
         return keys
 
     def refresh(self) -> RequestStateKeys:
@@ -183,7 +205,7 @@ class StoredKeys:
         from linkspan.stores.key_ring import note_use, read_keys
 
         try:
-            secrets = read_keys(store := self._store(), now := time.time())
+            secrets = read_keys(store := self._store(), now := store_time(store))
         except StoreError:
             if self._keys is None:
                 raise
@@ -230,6 +252,9 @@ def open_given(given: str | SharedState | None, key: bytes | str | None) -> Stor
 @contextmanager
 def _kept(directory: str) -> Generator[None]:
     """Lock a directory, so that systemd-tmpfiles, which removes old temporary files, passes over it."""
+    if sys.platform == "win32":  # where nothing is removed while it is in use
+        yield
+        return
     import fcntl
 
     descriptor = os.open(directory, os.O_RDONLY)

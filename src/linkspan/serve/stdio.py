@@ -11,11 +11,11 @@ import os
 import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal, Self, TypedDict
 
 from linkspan.errors import LinkspanError
 from linkspan.runtime.calls import Connect, Connectable
-from linkspan.runtime.descriptors import can_poll, pump
+from linkspan.runtime.descriptors import Readable, can_poll
 from linkspan.runtime.shutdown_watchdog import INTERRUPTED
 from linkspan.runtime.stdout import NoStandardStream, claim_stdout
 from linkspan.runtime.system import keep_freed_memory
@@ -81,6 +81,7 @@ def serve_stdio(
     grace: float = GRACE,
     max_workers: int = MAX_WORKERS,
     max_unsent: int = MAX_UNSENT,
+    began: Callable[[StreamServer], object] | None = None,
 ) -> int:
     """Serve one client until it hangs up or the process is asked to stop; return the exit code for the reason.
 
@@ -88,7 +89,7 @@ def serve_stdio(
     not be written, as on a full disk, which a line on stderr explains. Without `input_fd` and `output_fd` standard
     input and output are claimed for the protocol. Signals are handled only when this runs on the main thread; the
     handlers of before are back in place on return. `grace` is in seconds, `max_unsent` in bytes; at most `max_workers`
-    plain functions run at once, with 0 they run in the serving thread.
+    plain functions run at once, with 0 they run in the serving thread. `began` gets what serves, which any thread may stop.
     Raises: RuntimeError in a thread where an event loop runs, which this would block; OSError without standard streams.
     """
     _refuse_running_loop()
@@ -101,13 +102,15 @@ def serve_stdio(
     keep_freed_memory()
     with StreamServer(
         connect,
-        input_fd if can_poll else pump(input_fd),
+        Readable(input_fd),
         output_fd,
         watch_parent=watch_parent,
         grace=grace,
         max_workers=max_workers,
         max_unsent=max_unsent,
     ) as server:
+        if began is not None:
+            began(server)
         if server.serve_plainly():
             server.leave()
         else:
@@ -146,7 +149,7 @@ async def serve_stdio_here(
         output_fd = streams.output_fd if output_fd is None else output_fd
     with StreamServer(
         connect,
-        input_fd if can_poll and not needs_pump(input_fd) else pump(input_fd),
+        Readable(input_fd, pumped=not can_poll or needs_pump(input_fd)),
         output_fd,
         watch_parent=False,
         grace=grace,
@@ -174,7 +177,10 @@ def _refuse_running_loop() -> None:
 
 
 class StdioTransport:
-    """A server on standard input and output: `StdioTransport(server).open()`."""
+    """A server on standard input and output: `StdioTransport(server).open()`.
+
+    As a context manager it is closed at the end of the block.
+    """
 
     def __init__(
         self,
@@ -189,6 +195,8 @@ class StdioTransport:
     ) -> None:
         """Prepare; the options are those of `serve_stdio`."""
         self._server = server
+        self._serving: StreamServer | None = None
+        self._closed = False
         self._serve: Callable[[], int] = lambda: serve_stdio(
             server.connect,
             input_fd=input_fd,
@@ -197,13 +205,25 @@ class StdioTransport:
             grace=grace,
             max_workers=max_workers,
             max_unsent=max_unsent,
+            began=self._began,
         )
+
+    def _began(self, serving: StreamServer) -> None:
+        self._serving = serving
+        if self._closed:
+            serving.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         return f"<StdioTransport of {self._server!r}>"
 
     def open(self) -> int:
-        """Serve until the client goes away; return the exit code (I1): 0, or 1 without standard input or output.
+        """Serve until the client goes away, or `close`; return the exit code (I1): 0, or 1 without standard input or output.
 
         Raises: SystemExit(130) after Ctrl-C, so that a script which ends with this call ends with that status (I2).
         """
@@ -212,6 +232,14 @@ class StdioTransport:
         except NoStandardStream as problem:
             _complain(str(problem))
             return 1
+        finally:
+            self._serving = None
         if exit_code == INTERRUPTED:
             raise SystemExit(INTERRUPTED)
         return exit_code
+
+    def close(self) -> None:
+        """Cancel what runs and let `open` return, now or when it is called. From any thread, any number of times."""
+        self._closed = True
+        if (serving := self._serving) is not None:
+            serving.stop()

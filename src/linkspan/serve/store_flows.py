@@ -139,7 +139,7 @@ class StoreFlows:
         if self._store().quick:
             self._run_logged(flow)
         else:
-            self._workers.submit(lambda: self._run_logged(flow))
+            self._workers.submit_or_run(lambda: self._run_logged(flow))
 
     def _run_logged(self, flow: StoreFlow[object]) -> None:
         try:

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from linkspan.core.call import Lifespan
-from linkspan.runtime.calls import Connect, Driver
-from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, WakePipe, Writer
+from linkspan.runtime.calls import CLEANUP, Connect, Driver
+from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, Readable, WakePipe, Writer
 from linkspan.runtime.shutdown_watchdog import INTERRUPTED, Lifeline, NoLifeline
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class StreamServer:
     def __init__(
         self,
         connect: Connect,
-        input_fd: int,
+        source: Readable,
         output_fd: int,
         *,
         watch_parent: bool,
@@ -48,11 +48,11 @@ class StreamServer:
         max_unsent: int,
         owns_process: bool = True,
     ) -> None:
-        """Open a connection and take it into service; `input_fd` can be waited for.
+        """Open a connection and take it into service; `source` is closed at the end.
 
         One that does not own the process leaves signals, the parent and the exit alone.
         """
-        self.input_fd = input_fd
+        self.source = source
         self.wakes = WakePipe()
         self._loop: AbstractEventLoop | None = None
         self._task_ended: Callable[[], object] = self.flush
@@ -73,7 +73,7 @@ class StreamServer:
         self.lifeline: Lifeline | NoLifeline = NoLifeline()
         if owns_process:
             self.lifeline = Lifeline(
-                input_fd,
+                source,
                 on_stop=self.wakes.wake,
                 progress=lambda: self._reads,
                 watch_parent=watch_parent,
@@ -103,11 +103,13 @@ class StreamServer:
         self.writer.wait_empty(0.0 if self.writer.broken else _CLEANUP)
         self.writer.leave(lambda: os.close(self._output_fd))
         self.lifeline.close()
+        self.source.close()
         self.wakes.close()
 
     def serve_plainly(self) -> bool:
         """Serve, and return whether all is over; if not, an async call needs a loop: see `attach`."""
-        everything = DescriptorWaiter(self.input_fd, self.wakes.reader)
+        source_fd = self.source.fileno()
+        everything = DescriptorWaiter(source_fd, self.wakes.reader)
         wakes_only = DescriptorWaiter(self.wakes.reader)
         opened = self.connection.lifespan is None
         while True:
@@ -121,7 +123,7 @@ class StreamServer:
             ready = waiter.wait(timeout)
             if self.wakes.reader in ready:
                 self.wakes.drain()
-            if self.input_fd in ready:
+            if source_fd in ready:
                 self.read()
                 self.writer.flush_now()
                 if not opened:  # the first message has its answer
@@ -147,7 +149,7 @@ class StreamServer:
     @contextmanager
     def _leaving(self) -> Generator[Lifespan | None]:
         if (background := self.connection.background) is not None:
-            background.leave(self.driver, 0.0)
+            background.leave(self.driver, 0.0, CLEANUP)
         lifespan = self.connection.lifespan
         if lifespan is not None:
             self.refusal = lifespan.refusal
@@ -193,7 +195,7 @@ class StreamServer:
     def read(self) -> None:
         """Read once and start what was asked for."""
         try:
-            data = os.read(self.input_fd, CHUNK)
+            data = self.source.read(CHUNK)
         except BlockingIOError:
             return
         except OSError:
@@ -215,9 +217,10 @@ class StreamServer:
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
     def tick(self) -> bool:
-        """Do what is due, and return whether the stream has ended."""
+        """Send what there is, do what is due, and return whether the stream has ended."""
         now = time.monotonic()
         self.driver.handle_timeout(now)
+        self.writer.flush_now()
         if self._deadline is None and (self._eof or self.lifeline.stopped or self.writer.broken):
             self._begin_to_end(now)
         if self._deadline is not None and not self._closed:

@@ -6,24 +6,26 @@ background. Spec: https://peps.python.org/pep-3333/
 
 from __future__ import annotations
 
-import atexit
 import operator
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from weakref import ref
 
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
-from linkspan.core.http_exchange import Header, HttpData, HttpEvent, HttpResponse, HttpStart
+from linkspan.core.http_exchange import TEXT, Header, HttpData, HttpEvent, HttpResponse, HttpStart
 from linkspan.loading import load
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.forks import renew
+from linkspan.runtime.lifespan import end_at_exit
 from linkspan.runtime.workers import Workers
-from linkspan.serve.http_app import TICK, HttpApp, is_stopping
+from linkspan.serve.http_app import TICK, HttpApp, stopping_within
+from linkspan.wire.headers import split_target
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,6 +36,8 @@ __all__ = ["WsgiApp", "send_whole"]
 
 _AT_EXIT: Final = 1.0
 """Seconds that tasks have to end when the process does."""
+_EXIT: Final = 4.0
+"""Seconds that it takes to notice a stop, twice a tick at the most, and to leave the process after the last call."""
 
 Environ: TypeAlias = Mapping[str, Any]
 StartResponse: TypeAlias = Callable[[str, list[tuple[str, str]]], object]
@@ -60,14 +64,18 @@ class WsgiApp(HttpApp):
         self._heard: Workers[Callable[[], object]] = Workers(operator.call, 1)
         self._incoming = _Incoming(max(endpoint.policy.max_incoming_bytes, endpoint.policy.max_body_bytes + 1))
         self._ticked = 0.0
-        self._leaves = False
+        self._cancels_at = inf
+        """When what runs is cancelled, once the server is asked to stop."""
+        self._ends_before: bool | None = None
+        """Whether there was a loop in the background, which ends at the exit too, when `end_at_exit` was registered."""
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
         self.tick_if_due()
-        local = str(environ.get("PATH_INFO") or "").rstrip("/")
+        local = _target(environ)[1].rstrip("/")
         if self.guard is not None and (public := self._public(f"{environ.get('SCRIPT_NAME') or ''}{local}", local)):
-            return send_whole(public, start_response)
+            method = str(environ["REQUEST_METHOD"])
+            return send_whole(self.answer(public, method), start_response, bodiless=method == "HEAD")
         if self._is_elsewhere(local):
             if self._otherwise is not None:
                 return self._otherwise(environ, start_response)
@@ -76,6 +84,7 @@ class WsgiApp(HttpApp):
         if isinstance(opened, HttpResponse):
             return send_whole(opened, start_response)
         self.perform(opened)
+        self._register()
         return _Response(self, opened).begin(start_response)
 
     def tick_if_due(self) -> None:
@@ -89,26 +98,50 @@ class WsgiApp(HttpApp):
     def work(self, loop: Callable[[], asyncio.AbstractEventLoop | None]) -> None:
         """Let the server do what it does besides answering, until the process ends: no server of WSGI calls us then."""
         super().work(loop)
-        if self.endpoint.background is not None and not self._leaves:
-            load("linkspan.runtime.background")  # what ends its loop must be registered before, to run after us
-            self._leaves = True
-            atexit.register(_leave, ref(self))
+        if self.endpoint.background is not None:
+            load("linkspan.runtime.background")
+            self._register()
+
+    def _register(self) -> None:
+        has_loop = "linkspan.runtime.background" in sys.modules
+        if has_loop is not self._ends_before:
+            self._ends_before = has_loop
+            end_at_exit(self)
+
+    def end_at_exit(self) -> None:
+        """Cancel what runs and let it clean up, and give back what the server does besides: other processes go on with it."""
+        cleanup = self.endpoint.policy.cleanup
+        self.close()
+        if self.endpoint.background is not None:
+            self.endpoint.background.leave(self.calls, _AT_EXIT, cleanup)
+        self.calls.leave(self.endpoint.lifespan, cleanup)
+
+    def look_for_the_end(self, now: float) -> None:
+        """End streams once the server is asked to stop, and cancel what runs early enough to clean up before it is killed."""
+        within = stopping_within()
+        if within is None:
+            return
+        self.drain()
+        self._cancels_at = min(self._cancels_at, now + within - self.endpoint.policy.cleanup - _EXIT)
+        if now >= self._cancels_at:
+            self.close()
 
     def hear(self, perform: Callable[[], object]) -> None:
         """Call `perform` in a thread."""
-        self._heard.submit(perform)
+        self._heard.submit_or_run(perform)
 
     def _open(self, environ: Environ) -> Opened | HttpResponse:
         """Take in a request, or refuse it."""
-        method, headers, arrival = str(environ["REQUEST_METHOD"]), _headers(environ), _arrival(environ)
-        refusal = self.endpoint.gate.admit(method, headers, arrival)
-        facts = self.identify(refusal or headers, arrival.peer or None, environ.get("REMOTE_USER"), "REMOTE_USER")
+        method, arrival = str(environ["REQUEST_METHOD"]), _arrival(environ)
+        admitted = self.endpoint.gate.admit(method, _headers(environ), arrival)
+        facts = self.identify(admitted, arrival.peer or None, environ.get("REMOTE_USER"), "REMOTE_USER")
         query = str(environ.get("QUERY_STRING", ""))
         if self.guard is not None:
-            admitted = self.guard.admit(facts, method, query, below=bool(environ.get("SCRIPT_NAME")))
-            facts = admitted if isinstance(admitted, TransportInfo | HttpResponse) else admitted.run()
+            found = self.guard.admit(facts, method, query, below=bool(environ.get("SCRIPT_NAME")))
+            facts = found if isinstance(found, TransportInfo | HttpResponse) else found.run()
         if isinstance(facts, HttpResponse):
             return facts
+        headers = facts.headers
         body = b"" if method == "GET" else self._body(environ, headers)
         if isinstance(body, HttpResponse):
             return body
@@ -218,8 +251,7 @@ class _Response:
             if not woken:
                 self._exchange.keep_alive(time.monotonic(), silence=self._app.endpoint.policy.silence)
                 self._app.tick_if_due()
-                if is_stopping():
-                    self._app.drain()
+                self._app.look_for_the_end(time.monotonic())
         return self._events.popleft()
 
     def _on_output(self) -> None:
@@ -228,10 +260,17 @@ class _Response:
             self._more.notify_all()
 
 
-def send_whole(response: HttpResponse, start_response: StartResponse) -> Iterable[bytes]:
-    """Send a response that is complete."""
-    _start(start_response, response.status, (*response.headers, ("content-length", str(len(response.body)))))
-    return [response.body]
+def send_whole(response: HttpResponse, start_response: StartResponse, *, bodiless: bool = False) -> Iterable[bytes]:
+    """Send a response that is complete; the answer to HEAD is `bodiless`.
+
+    Whether the connection is kept is up to the server: an application must not name it.
+    """
+    headers = response.headers
+    if response.status != 204:
+        kind = () if response.body else TEXT  # PEP 3333 does not need it, but what checks applications by it does
+        headers = (*headers, *kind, ("content-length", str(len(response.body))))
+    _start(start_response, response.status, headers)
+    return [] if bodiless else [response.body]
 
 
 def _start(start_response: StartResponse, status: int, headers: tuple[Header, ...]) -> None:
@@ -251,9 +290,21 @@ def _arrival(environ: Environ) -> Arrival:
         own = "/" if isinstance(address, str | bytes) else str(address[0])
     else:
         own = str(environ.get("SERVER_ADDR") or environ.get("SERVER_NAME") or "")
-    path = f"{environ.get('SCRIPT_NAME', '')}{environ.get('PATH_INFO', '')}"
+    authority, path = _target(environ)
     version = str(environ.get("SERVER_PROTOCOL") or "HTTP/1.1").rpartition("/")[2]
-    return Arrival(own or None, str(environ.get("REMOTE_ADDR") or "") or None, path, version)
+    peer = str(environ.get("REMOTE_ADDR") or "") or None
+    return Arrival(own or None, peer, f"{environ.get('SCRIPT_NAME', '')}{path}", version, authority)
+
+
+def _target(environ: Environ) -> tuple[str | None, str]:
+    """Return the authority of a target in absolute form, or None, and the path below the mount.
+
+    PEP 3333 has no place for that authority. gunicorn and waitress add the target as it came; wsgiref takes it for the path.
+    """
+    authority, path = split_target(str(environ.get("PATH_INFO") or ""))
+    if authority is None:
+        authority, _ = split_target(str(environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""))
+    return authority, path
 
 
 def _headers(environ: Environ) -> dict[str, str]:
@@ -266,12 +317,6 @@ def _headers(environ: Environ) -> dict[str, str]:
         if environ.get(key):
             headers[name] = str(environ[key])
     return headers
-
-
-def _leave(app: ref[WsgiApp]) -> None:
-    """Give back what the server does besides answering, so that other processes go on with it."""
-    if (found := app()) is not None and found.endpoint.background is not None:
-        found.endpoint.background.leave(found.calls, _AT_EXIT)
 
 
 def _background() -> asyncio.AbstractEventLoop:

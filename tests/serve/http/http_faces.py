@@ -6,11 +6,15 @@ import asyncio
 import io
 import json
 import queue
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
+from wsgiref.util import is_hop_by_hop
+from wsgiref.validate import validator
 
 import httptools
 import pytest
@@ -34,6 +38,7 @@ from linkspan.serve.store_flows import perform
 from linkspan.serve.wsgi import WsgiApp
 from linkspan.stores import MemoryStore
 from linkspan.wire.framing import EventReader, ServerSentEvent
+from linkspan.wire.headers import split_target
 
 PATIENCE = 30.0
 """Seconds after which a test gives up waiting. Nothing waits that long unless it is broken."""
@@ -217,10 +222,13 @@ class Bare(Face):
         self, live: Live, method: str, path: str, headers: dict[str, str], body: bytes, principal: str | None
     ) -> None:
         headers = {name: value.strip() for name, value in headers.items()}
-        refusal = self.endpoint.gate.admit(method, headers, Arrival(self.own, self.peer, path, self.version))
-        if refusal is not None:
-            put_whole(live, refusal)
+        authority, path = split_target(path)
+        arrival = Arrival(self.own, self.peer, path, self.version, authority)
+        admitted = self.endpoint.gate.admit(method, headers, arrival)
+        if isinstance(admitted, HttpResponse):
+            put_whole(live, admitted)
             return
+        headers = dict(admitted)
         url = f"http://{headers.get('host', '')}{path}"
         endpoint = self.endpoint
         taken = endpoint.open(method, url, headers, body, TransportInfo(headers, principal), query=self.query)
@@ -452,7 +460,7 @@ class Asgi(Face):
 
 
 class Wsgi(Face):
-    """The WSGI callable, called in threads as servers with threads do."""
+    """The WSGI callable, called in threads as servers with threads do, under the checker of the standard library."""
 
     def __init__(self, server: Server | None, app: Any = None, **policy: Any) -> None:
         self.app = app if server is None else server.wsgi(**policy)
@@ -483,20 +491,23 @@ class Wsgi(Face):
         for name, value in headers.items():
             key = name.upper().replace("-", "_")
             environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = value
-        if principal is not None:
-            environ["REMOTE_USER"] = principal
         stopping = threading.Event()
         live.close = stopping.set
-        thread = threading.Thread(target=self._serve, args=(live, environ, stopping), daemon=True)
+        thread = threading.Thread(target=self._serve, args=(live, environ, principal, stopping), daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _serve(self, live: Live, environ: dict[str, Any], stopping: threading.Event) -> None:
+    def _serve(self, live: Live, environ: dict[str, Any], principal: object, stopping: threading.Event) -> None:
         def start_response(status: str, headers: list[tuple[str, str]], _: Any = None) -> None:
+            assert not [name for name, _ in headers if is_hop_by_hop(name)], headers
             live.put((int(status.split()[0]), dict(headers)))
 
+        def identified(environ: dict[str, Any], start_response: Any) -> Any:
+            """Name the user as a middleware does, whose objects the checker of servers would not let pass."""
+            return self.app(environ if principal is None else environ | {"REMOTE_USER": principal}, start_response)
+
         try:
-            parts = self.app(environ, start_response)
+            parts = validator(identified)(environ, start_response)
             try:
                 for part in parts:
                     if stopping.is_set():
@@ -513,6 +524,55 @@ class Wsgi(Face):
     def stop(self) -> None:
         for thread in self._threads:
             thread.join(0.01)
+
+
+class Waitress(Face):
+    """waitress with the WSGI callable, over sockets. What a test pretends of a socket, or of a middleware, cannot be there."""
+
+    def __init__(self, server: Server, **policy: Any) -> None:
+        create_server = pytest.importorskip("waitress.server", reason="waitress is not installed").create_server
+        app = server.wsgi(**policy)
+        self.app, self.endpoint = app, app.endpoint
+        self._connections: list[tuple[socket.socket, threading.Thread]] = []
+        self._open: dict[int, Any] = {}
+        """What its loop looks after."""
+        settings = {"host": "127.0.0.1", "port": 0, "threads": 16, "clear_untrusted_proxy_headers": True}
+        self._serving = create_server(lambda *request: self.app(*request), map=self._open, **settings)
+        self._thread = threading.Thread(target=self._serving.run, daemon=True)
+        self._thread.start()
+
+    def start(
+        self, live: Live, method: str, path: str, headers: dict[str, str], body: bytes, principal: str | None
+    ) -> None:
+        if principal is not None or (self.own, self.peer) != (Face.own, Face.peer):
+            pytest.skip("a socket and its server are what they are")
+        url = f"{path}?{self.query}" if self.query else path
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        head = f"{method} {url} HTTP/{self.version}\r\n{''.join(lines)}\r\n".encode("latin-1")
+        connection = socket.create_connection(("127.0.0.1", self._serving.effective_port))
+        live.close = lambda: connection.shutdown(socket.SHUT_RDWR)
+        reader = threading.Thread(target=self._receive, args=(connection, live, method), daemon=True)
+        self._connections.append((connection, reader))
+        reader.start()
+        connection.sendall(head + body)
+
+    def _receive(self, connection: socket.socket, live: Live, method: str) -> None:
+        answers = _Answers(live, method)
+        try:
+            while data := connection.recv(65536):
+                answers.feed(data)
+        except Exception as error:
+            live.put(error)
+
+    def stop(self) -> None:
+        for connection, reader in self._connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            reader.join(PATIENCE)
+            connection.close()
+        self._serving.trigger.pull_trigger(lambda: self._serving.asyncore.close_all(self._open))
+        self._thread.join(PATIENCE)
+        self._serving.task_dispatcher.shutdown(timeout=0.1)
 
 
 class Wire(asyncio.Transport):
@@ -682,7 +742,7 @@ class Http(Face):
 
 
 OnALoop: TypeAlias = Callable[..., Asgi | Http]
-FACES: dict[str, type[Face]] = {"bare": Bare, "asgi": Asgi, "wsgi": Wsgi, "http": Http}
+FACES: dict[str, type[Face]] = {"bare": Bare, "asgi": Asgi, "wsgi": Wsgi, "waitress": Waitress, "http": Http}
 
 
 def each_face(faces: Mapping[str, type[Face]] = FACES) -> Iterator[str]:

@@ -22,9 +22,9 @@ class Got(msgspec.Struct):
     body: bytes
 
     @classmethod
-    def of(cls, response: HttpResponse | None) -> Got:
+    def of(cls, response: object) -> Got:
         """Read a response, which must be there."""
-        assert response is not None
+        assert isinstance(response, HttpResponse)
         return cls(response.status, dict(response.headers), response.body)
 
 
@@ -32,5 +32,7 @@ def get(server: Server, accept: str | None, policy: HttpPolicy = WITH_PAGE, **he
     """Ask a server for what is at its endpoint."""
     sent = {"host": "127.0.0.1:8000"} | ({"accept": accept} if accept is not None else {}) | headers
     endpoint = make_endpoint(server, policy)
-    refusal = endpoint.gate.admit("GET", sent, HERE)
-    return Got.of(refusal or endpoint.open("GET", "http://127.0.0.1:8000/mcp", sent, b"", NO_FACTS).exchange.response)
+    found = endpoint.gate.admit("GET", sent, HERE)
+    if not isinstance(found, HttpResponse):
+        found = endpoint.open("GET", "http://127.0.0.1:8000/mcp", sent, b"", NO_FACTS).exchange.response
+    return Got.of(found)

@@ -6,10 +6,11 @@ import asyncio
 import io
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
-from http_faces import OnALoop
-from http_talk import BOTH, Session, body, mirror
+from http_faces import Face, OnALoop
+from http_talk import BOTH, Session, body, call, mirror
 from http_world import World
 
 from linkspan import Limits, Server
@@ -205,6 +206,17 @@ def post(app: Any, stream: io.BytesIO, length: int) -> str:
     b"".join(response)
     getattr(response, "close", bool)()
     return statuses[0]
+
+
+# Answers.
+
+
+def test_an_answer_that_was_sent_at_once_takes_no_room_any_more(serve_one: Callable[..., Face]) -> None:
+    server = Server("adder")
+    server.define_tool("add", handler=lambda a, b: a + b, input_schema={"type": "object"}, inline=True)
+    face = serve_one(server, max_streams=1)
+    assert [call(face, "add", {"a": 1, "b": 2}).whole().status for _ in range(3)] == [200] * 3
+    face.until(lambda: face.endpoint.streams == 0)
 
 
 # Notifications.

@@ -6,12 +6,14 @@ is missing.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import socket
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -44,6 +46,13 @@ def request(message: Any = ADD, *, first: str = "POST /mcp HTTP/1.1", length: bo
         given["content-length"] = str(len(content))
     lines = [first, HOST, *(f"{name}: {value}" for name, value in given.items()), "", ""]
     return "\r\n".join(lines).encode("latin-1") + content
+
+
+def in_chunks(message: Any = ADD, *, trailer: str = "", **options: Any) -> bytes:
+    """Return the bytes of a request whose body is one chunk; `trailer` is what follows it."""
+    content = json.dumps(message).encode()
+    head = request(message, length=False, **{"transfer_encoding": "chunked", **options}).removesuffix(content)
+    return head + b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(content), content, f"{trailer}\r\n".encode() if trailer else b"")
 
 
 def tool(name: str, number: Any = 1, token: str | None = None, **arguments: Any) -> bytes:
@@ -256,10 +265,8 @@ BROKEN = {
     "a list of lengths": f"{PLAIN}Content-Length: 2, 2\r\n\r\n{{}}",
     "length and chunks": f"{CHUNKED}Content-Length: 2\r\n\r\n0\r\n\r\n",
     "chunks and length": f"{PLAIN}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "another coding": f"{PLAIN}Transfer-Encoding: gzip\r\n\r\n",
     "chunks inside another coding": f"{PLAIN}Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
     "chunked twice": f"{CHUNKED}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "nearly chunked": f"{PLAIN}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
     "a space before the colon": f"{PLAIN}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
     "an odd space in a coding": f"{PLAIN}Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
     "a signed length": f"{PLAIN}Content-Length: +2\r\n\r\n{{}}",
@@ -308,6 +315,22 @@ def test_what_is_no_request_is_refused_and_nothing_behind_it_is_served(what: str
     assert same_edge.send(request()).answers(1)[0][0] == 200
 
 
+@pytest.mark.parametrize("coding", ["gzip", "gzip, chunked", "xchunked", "identity", "x" * 200])
+@pytest.mark.parametrize("first", ["POST /mcp HTTP/1.1", "POST /mcp HTTP/1.0"])
+@pytest.mark.parametrize("more", [{}, {"connection": "upgrade", "upgrade": "h2c"}], ids=["plain", "upgrade"])
+def test_a_transfer_coding_that_is_unknown_is_not_implemented(
+    more: dict[str, str], first: str, coding: str, same_ours: Edge, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RFC 9112, section 6.1. What follows may be a part of that body, so it is not read."""
+    answers = same_ours.send(in_chunks(first=first, transfer_encoding=coding, **more) + SMUGGLED).rest()
+    assert [(status, headers["connection"]) for status, headers, _ in answers] == [(501, "close")]
+    assert (
+        f"{coding.removesuffix(', chunked')[:60]!r} is not supported" in json.loads(answers[0][2])["error"]["message"]
+    )
+    assert same_ours.world.seen == []
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
 ONLY_OURS = {
     "chunks in HTTP/1.0": CHUNKED.replace("HTTP/1.1", "HTTP/1.0") + "\r\n0\r\n\r\n",
     "a tunnel": f"CONNECT 127.0.0.1:80 HTTP/1.1\r\n{HOST}\r\n\r\n",
@@ -331,7 +354,127 @@ def test_what_follows_a_chunked_body_is_no_header(at_once: bool, same_ours: Edge
     assert json.loads(client.answers(1)[0][2])["result"]["structuredContent"]["probe"] is None
 
 
+@pytest.mark.parametrize("part", [b"x" * 65536, b"x: y\r\n" * 10_000])
+def test_trailers_without_end_are_refused_however_large_the_body(part: bytes, same_ours: Edge) -> None:
+    chunk = b"10000\r\n%b\r\n" % (b" " * 65536)
+    client = same_ours.send(request(b"", length=False, transfer_encoding="chunked") + 4 * chunk + b"0\r\n")
+    with suppress(OSError):  # the server has refused it and takes no more
+        for _ in range(20):
+            client.send(part)
+    assert client.rest()[0][0] == 400
+
+
+@pytest.mark.parametrize("trailer", ["Connection: close", "Connection: keep-alive, close"])
+@pytest.mark.parametrize("behind", [b"", request()], ids=["nothing", "a request"])
+def test_a_trailer_that_closes_the_connection_closes_it(behind: bytes, trailer: str, same_ours: Edge) -> None:
+    """llhttp takes nothing more after it, so a client that may send another request would wait for ever."""
+    answers = same_ours.send(in_chunks(trailer=trailer) + behind).rest()
+    assert [(status, headers["connection"]) for status, headers, _ in answers] == [(200, "close")]
+
+
+@pytest.mark.parametrize(
+    "trailer", ["Connection: keep-alive", "Connection: upgrade\r\nUpgrade: h2c", "Expect: 100-continue"]
+)
+def test_other_trailers_change_nothing_of_the_connection(trailer: str, same_ours: Edge) -> None:
+    client = same_ours.send(in_chunks(trailer=trailer) + request())
+    assert [(status, headers.get("connection")) for status, headers, _ in client.answers(2)] == [(200, None)] * 2
+
+
+def test_what_comes_after_a_refusal_is_not_kept(ours: Callable[..., Edge]) -> None:
+    """The client may go on sending for a while, so that it sees the refusal."""
+    edge = ours()
+    head, _, rest = request(origin="https://evil.example", length=False).partition(b"\r\n\r\n")
+    client = edge.send(head + b"\r\ncontent-length: 3000000\r\n\r\n" + rest)
+    assert client.answers(1)[0][0] == 403
+    (protocol,) = edge.serving.server_state.connections
+    client.send(b" " * 2_000_000)
+    edge.until(lambda: client.socket.fileno() >= 0)
+    late = edge.send(request())
+    assert late.answers(1)[0][0] == 200  # the loop has read what came before
+    assert len(protocol._head.body) <= len(rest)
+
+
+def test_a_failure_of_the_endpoint_is_answered_500_and_closes(
+    ours: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    edge = ours()
+
+    def fail(*_: object, **__: object) -> Opened:
+        raise RuntimeError("the endpoint is broken")
+
+    monkeypatch.setattr(edge.endpoint, "open", fail)
+    message = body("ping", {})
+    answers = edge.send(request(message, mcp_protocol_version="2025-06-18") + request()).rest()
+    assert [(status, headers["connection"], body) for status, headers, body in answers] == [
+        (500, "close", b"Internal Server Error")
+    ]
+    assert "the endpoint is broken" in caplog.text
+
+
+# Connections that are idle.
+
+LARGE: dict[str, Callable[[int], bytes]] = {
+    "headers": lambda n: request(**{f"x-{each}": f"{n}{'v' * 3000}" for each in range(10)}),
+    "headers of a refusal": lambda n: request(
+        **{f"x-{each}": f"{n}{'v' * 3000}" for each in range(10)}, origin="https://evil.example"
+    ),
+    "headers of a handshake client": lambda n: request(
+        body("ping", {}), **{f"x-{each}": f"{n}{'v' * 3000}" for each in range(10)}, mcp_protocol_version="2025-06-18"
+    ),
+    "a URL": lambda n: request(first=f"POST /mcp?{n}{'x' * 60_000} HTTP/1.1"),
+    "a path": lambda n: request(first=f"POST /{n}{'x' * 60_000} HTTP/1.1"),
+    "a body": lambda n: tool("add", a=1, b=2, c=f"{n}{'x' * 1_000_000}"),
+    "a response": lambda n: tool("text", size=1_000_000 + n),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_an_idle_connection_keeps_nothing_large_of_its_last_request(what: str, ours: Callable[..., Edge]) -> None:
+    edge = ours()
+
+    def answered(message: bytes) -> None:
+        client = edge.send(message)
+        client.answers(1)
+        client._answers = Answers()  # it keeps what it has read
+
+    def held(make: Callable[[int], bytes]) -> int:
+        """Return the bytes that ten idle connections hold."""
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(10):
+            answered(make(number))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - before
+
+    answered(LARGE[what](-1))
+    tracemalloc.start()
+    try:
+        small = held(lambda _: request())
+        assert held(LARGE[what]) < small + 100_000  # 600,000 and more, if each kept it
+    finally:
+        tracemalloc.stop()
+
+
 # Several requests on one connection.
+
+
+def test_each_request_of_a_connection_has_its_own_version(same_ours: Edge) -> None:
+    """HTTP/1.0 has no chunks: whoever stands between takes that body for the next request (RFC 9112, 6.1)."""
+    client = same_ours.send(request() + in_chunks(first="POST /mcp HTTP/1.0", connection="keep-alive") + request())
+    assert client.statuses() == [200, 400]
+
+
+def test_a_connection_of_http_1_0_is_not_kept_after_a_request_of_http_1_1(same_ours: Edge) -> None:
+    client = same_ours.send(request() + request(first="POST /mcp HTTP/1.0", connection="keep-alive") + request())
+    assert [(status, headers.get("connection")) for status, headers, _ in client.rest()] == [
+        (200, None),
+        (200, "close"),
+    ]
+
+
+def test_a_wish_for_another_protocol_does_not_change_the_version(same_ours: Edge) -> None:
+    wish = {"connection": "keep-alive, upgrade", "upgrade": "h2c"}
+    assert same_ours.send(in_chunks(first="POST /mcp HTTP/1.0", **wish)).statuses() == [400]
 
 
 def test_requests_of_one_connection_are_answered_in_their_order(same_edge: Edge) -> None:
@@ -440,9 +583,34 @@ def test_urls_of_the_endpoint(url: str, same_edge: Edge) -> None:
     assert same_edge.send(request(first=f"POST {url} HTTP/1.1")).answers(1)[0][0] == 200
 
 
+@pytest.mark.parametrize(
+    ("authority", "host", "status"),
+    [
+        ("127.0.0.1", "evil.example", 200),
+        ("evil.example", "127.0.0.1", 421),
+        ("evil.example@127.0.0.1", "127.0.0.1", 400),
+        ("127.0.0.1", "evil.example:x", 400),
+        ("127.0.0.1", "", 400),
+    ],
+)
+def test_the_authority_of_a_target_counts_instead_of_host(
+    authority: str, host: str, status: int, same_ours: Edge
+) -> None:
+    found = same_ours.send(
+        request(first=f"POST http://{authority}/mcp HTTP/1.1").replace(HOST.encode(), f"Host: {host}".encode())
+    )
+    assert found.answers(1)[0][0] == status
+
+
 @pytest.mark.parametrize(("url", "status"), [("/health", 200), ("/", 404), ("/mcp/x", 404), ("*", 404)])
 def test_other_urls(url: str, status: int, same_ours: Edge) -> None:
     client = same_ours.send(f"GET {url} HTTP/1.1\r\n{HOST}\r\n\r\n".encode())
+    assert client.answers(1)[0][0] == status
+
+
+@pytest.mark.parametrize(("accept", "status"), [("text/html, */*", 200), ("text/html;q=0, */*", 405)])
+def test_who_takes_no_html_gets_no_page(accept: str, status: int, edge: Callable[..., Edge]) -> None:
+    client = edge(page=True).send(f"GET /mcp HTTP/1.1\r\n{HOST}\r\nAccept: {accept}\r\n\r\n".encode())
     assert client.answers(1)[0][0] == status
 
 

@@ -37,6 +37,7 @@ wsgi = server.wsgi()
 COMMANDS = {
     "run": ["-c", "import doors; doors.server.run('http', port={port}, path='/')"],
     "uvicorn": ["-m", "uvicorn", "doors:app", "--log-level", "error", "--port", "{port}"],
+    "uvicorn-h11": ["-m", "uvicorn", "doors:app", "--http", "h11", "--log-level", "error", "--port", "{port}"],
     "hypercorn": ["-m", "hypercorn", "doors:app", "--log-level", "error", "-b", "127.0.0.1:{port}"],
     "granian": ["-m", "granian", "--interface", "asgi", "doors:app", "--log-level", "error", "--port", "{port}"],
     "gunicorn": ["-m", "gunicorn", "doors:wsgi", "--log-level", "error", "-b", "127.0.0.1:{port}"],
@@ -45,29 +46,32 @@ COMMANDS = {
 }
 CALL = body("tools/call", {"name": "touch", "arguments": {}})
 OURS = "http://127.0.0.1:{port}"
+WITHOUT_TARGET = ("uvicorn", "granian", "granian-wsgi")
+"""They pass on the path of a target in absolute form, and drop its authority."""
 
-# What is changed of a good request, and the status. Servers that parse Host themselves may answer 400 before we see it.
-TABLE: dict[str, tuple[dict[str, str | None], set[int]]] = {
-    "a good request": ({}, {200}),
-    "localhost": ({"host": "localhost:{port}"}, {200}),
-    "IPv6 loopback": ({"host": "[::1]:{port}"}, {200}),
-    "our own page": ({"origin": OURS}, {200}),
-    "a page of another port here": ({"origin": "http://localhost:5173"}, {200}),
-    "a foreign name": ({"host": "evil.example"}, {421}),
-    "a foreign name and its page": ({"host": "evil.example", "origin": "http://evil.example"}, {421}),
-    "a name behind ours": ({"host": "localhost.evil.example"}, {421}),
-    "a port that is a name": ({"host": "localhost:evil.example"}, {421, 400}),
-    "a name behind an at sign": ({"host": "127.0.0.1:80@evil.example"}, {421, 400}),
-    "an odd port in brackets": ({"host": "[::1]:x"}, {421, 400}),
-    "half an address": ({"host": "["}, {421, 400}),
-    "no host": ({"host": None}, {400, 421}),  # granian makes it an empty one
-    "a foreign page": ({"origin": "https://evil.example"}, {403}),
-    "a page without an origin": ({"origin": "null"}, {403}),
-    "an extension": ({"origin": "chrome-extension://abcdefgh"}, {403}),
-    "another site without an origin": ({"sec-fetch-site": "cross-site"}, {403}),
-    "no content type": ({"content-type": None}, {415}),
-    "a form": ({"content-type": "text/plain"}, {415}),
-    "nothing that we send": ({"accept": "text/html"}, {406}),
+# What is changed of a good request, and the status.
+TABLE: dict[str, tuple[dict[str, str | None], int]] = {
+    "a good request": ({}, 200),
+    "localhost": ({"host": "localhost:{port}"}, 200),
+    "IPv6 loopback": ({"host": "[::1]:{port}"}, 200),
+    "our own page": ({"origin": OURS}, 200),
+    "a page of another port here": ({"origin": "http://localhost:5173"}, 200),
+    "a foreign name": ({"host": "evil.example"}, 421),
+    "a foreign name and its page": ({"host": "evil.example", "origin": "http://evil.example"}, 421),
+    "a name behind ours": ({"host": "localhost.evil.example"}, 421),
+    "a port that is a name": ({"host": "localhost:evil.example"}, 400),
+    "a name behind an at sign": ({"host": "127.0.0.1:80@evil.example"}, 400),
+    "an odd port in brackets": ({"host": "[::1]:x"}, 400),
+    "half an address": ({"host": "["}, 400),
+    "no host": ({"host": None}, 400),
+    "an empty host": ({"host": ""}, 400),
+    "a foreign page": ({"origin": "https://evil.example"}, 403),
+    "a page without an origin": ({"origin": "null"}, 403),
+    "an extension": ({"origin": "chrome-extension://abcdefgh"}, 403),
+    "another site without an origin": ({"sec-fetch-site": "cross-site"}, 403),
+    "no content type": ({"content-type": None}, 415),
+    "a form": ({"content-type": "text/plain"}, 415),
+    "nothing that we send": ({"accept": "text/html"}, 406),
 }
 
 
@@ -75,6 +79,7 @@ class Doors:
     """A server process."""
 
     def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
         self.folder = folder
         (folder / "doors.py").write_text(APP)
         self.port = reserve_port()
@@ -93,7 +98,7 @@ class Doors:
             except OSError:
                 time.sleep(0.02)
 
-    def status(self, changes: dict[str, str | None]) -> int:
+    def status(self, changes: dict[str, str | None], target: str = "/") -> int:
         """Send a call with changed headers; return the status of the response."""
         content = json.dumps(CALL).encode()
         headers: dict[str, str | None] = {"host": "127.0.0.1:{port}", "content-type": "application/json"}
@@ -104,7 +109,7 @@ class Doors:
             if value is not None
         )
         with closing(socket.create_connection(("127.0.0.1", self.port), timeout=60)) as connection:
-            connection.sendall(f"POST / HTTP/1.1\r\n{head}\r\n".encode() + content)
+            connection.sendall(f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + content)
             line = connection.makefile("rb").readline()
         if not line:
             raise ConnectionResetError("no response")
@@ -137,9 +142,16 @@ def doors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("what", TABLE)
 def test_by_default_every_server_refuses_the_same(what: str, doors: Doors) -> None:
-    changes, statuses = TABLE[what]
+    changes, expected = TABLE[what]
     touched = doors.folder / "touched"
     before = len(touched.read_text()) if touched.exists() else 0
     status = doors.status(changes)
-    assert status in statuses
+    assert status == expected
     assert (len(touched.read_text()) > before) == (status == 200)
+
+
+def test_the_authority_of_a_target_counts_instead_of_its_host(doors: Doors) -> None:
+    """RFC 9112, section 3.2.2: the host that a proxy sees is the one that counts here too."""
+    drops = doors.name in WITHOUT_TARGET
+    assert doors.status({}, "http://evil.example/") == (200 if drops else 421)
+    assert doors.status({"host": "evil.example"}, "http://127.0.0.1/") == (421 if drops else 200)

@@ -1,7 +1,10 @@
-"""Connections that hold something for nothing, as they are looked after once a second."""
+"""Connections that hold something for nothing, as they are looked after once a second; and how they are accepted."""
 
 from __future__ import annotations
 
+import socket
+import threading
+import urllib.request
 from typing import Any
 
 import uvicorn
@@ -10,7 +13,7 @@ from linkspan import Server
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.serve.asgi import AsgiApp
 from linkspan.serve.http import make_endpoint
-from linkspan.serve.http_uvicorn import QuietUvicorn
+from linkspan.serve.http_uvicorn import QuietUvicorn, make_uvicorn
 
 
 class Transport:
@@ -93,3 +96,28 @@ def test_one_connection_that_cannot_be_looked_after_does_not_end_the_server(capl
     serving.look_after(0.0)
     assert [each.transport.ended for each in (broken, idle)] == ["aborted", ""]
     assert "Transport endpoint is not connected" in caplog.text
+
+
+def test_servers_in_turn_accept_at_a_shared_socket() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/health"
+        for _ in range(2):
+            ready = threading.Event()
+            serving = make_uvicorn(
+                make_endpoint(Server("desk"), HttpPolicy()),
+                path="/mcp",
+                health="/health",
+                drain=1.0,
+                head_timeout=30.0,
+                options={"log_config": None},
+                ready=ready.set,
+                shared=True,
+            )
+            thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener.dup()]})
+            thread.start()
+            assert ready.wait(60)
+            with urllib.request.urlopen(url, timeout=60) as response:
+                assert response.status == 200
+            serving.should_exit = True
+            thread.join(60)
+            assert not thread.is_alive()

@@ -189,6 +189,13 @@ def test_the_page_is_behind_the_same_gate_as_the_endpoint(face: str, options: An
         assert reply.status == status
 
 
+def test_the_page_is_there_where_the_endpoint_is_at_every_other_path() -> None:
+    with serving(shop("everywhere").asgi(metrics="/metrics")) as url:
+        with SyncClient(url) as client:
+            client.call_tool("everywhere_sell", {"items": []})
+        assert calls(scraped(url), gen_ai_tool_name="everywhere_sell") == 1
+
+
 def test_a_second_endpoint_of_a_server_does_not_count_twice() -> None:
     server = shop("twice")
     server.asgi(metrics="/metrics")

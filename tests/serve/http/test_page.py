@@ -71,6 +71,18 @@ def test_the_page_is_off_with_one_argument_and_off_unless_somebody_said_where_th
     assert get(server, BROWSER, HttpPolicy(page=page)).status == 405
 
 
+@pytest.mark.parametrize("name", ["X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via"])
+def test_the_page_of_a_server_on_loopback_is_not_shown_through_a_proxy(name: str) -> None:
+    assert get(server, BROWSER, HttpPolicy(page="direct")).status == 200
+    assert get(server, BROWSER, HttpPolicy(page="direct"), **{name.lower(): "for"}).status == 405
+    assert get(server, BROWSER, HttpPolicy(page=True), **{name.lower(): "for"}).status == 200
+
+
+def test_a_word_that_means_no_page_is_refused() -> None:
+    with pytest.raises(ValueError, match="page must be True, False, 'direct' or None, got 'no'"):
+        HttpPolicy(page="no")  # type: ignore[arg-type]
+
+
 def test_a_get_within_a_session_is_never_a_page() -> None:
     got = get(server, BROWSER, **{"mcp-session-id": "unknown"})
     assert got.status == 404
@@ -100,7 +112,7 @@ def test_a_page_is_for_hosts_that_are_served_only() -> None:
 def test_the_forms_of_a_page_may_talk_to_their_own_server(hosts: list[str], origin: str) -> None:
     endpoint = make_endpoint(server, HttpPolicy(page=True, allowed_hosts=hosts))
     headers = {"host": origin.partition("://")[2], "origin": origin, "content-type": "application/json"}
-    assert endpoint.gate.admit("POST", headers, HERE) is None
+    assert endpoint.gate.admit("POST", headers, HERE) == headers
     refusal = endpoint.gate.admit("POST", headers | {"origin": "https://evil.example:8443"}, HERE)
     assert Got.of(refusal).status == 403
 

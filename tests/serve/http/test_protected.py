@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -11,12 +12,13 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
+from urllib.parse import parse_qs
 
 import pytest
 from http_faces import Asgi, Face, Http, Wsgi
 from http_talk import Session, body, mirror
 
-from linkspan import Context, Server
+from linkspan import Context, RateLimit, Server
 from linkspan.auth.exchanging import TokenExchange
 from linkspan.auth.protection import Protected
 from linkspan.auth.verifying import ApiKeys, Introspection, Jwt
@@ -28,6 +30,7 @@ from linkspan.errors import Forbidden, LinkspanError, RegistrationError
 from linkspan.revisions.neutral import Grant, TransportInfo
 from linkspan.serve.fetching import Fetcher
 from linkspan.serve.guarding import Verification, guard_of
+from linkspan.types.task_messages import TASKS
 from linkspan.wire.challenges import read_challenges
 from tokens import ISSUER, JWKS, KEY, OTHER, RESOURCE, bound, jwt, proof, token
 
@@ -97,7 +100,7 @@ def test_a_good_token_is_let_in_and_known_from_then_on(protect: Protect) -> None
         response = ask(face, good)
         assert response.status == 200, response.body
         found = response.json()["result"]["structuredContent"]
-        assert found == {"principal": f"{ISSUER} ann", "client": "editor", "scopes": ["files:read"]}
+        assert found == {"principal": f"{ISSUER} sub ann", "client": "editor", "scopes": ["files:read"]}
 
 
 def test_a_request_without_a_token_is_told_where_to_get_one(protect: Protect) -> None:
@@ -124,6 +127,20 @@ def test_the_metadata_are_at_both_well_known_places_for_every_origin(protect: Pr
     assert response.json()["resource"] == RESOURCE
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_the_metadata_are_read_and_nothing_else(protect: Protect, method: str) -> None:
+    face, path = protect(), "/.well-known/oauth-protected-resource/mcp"
+    refused = face.ask(method, {}, path=path)
+    assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert b"resource" not in refused.body
+    preflight = face.ask("OPTIONS", {"origin": "https://app.example.com"}, path=path)
+    assert (preflight.status, preflight.headers["allow"], preflight.body) == (204, "GET, HEAD, OPTIONS", b"")
+    assert preflight.headers["access-control-allow-origin"] == "*"
+    read, head = (face.ask(each, {}, path=path) for each in ("GET", "HEAD"))
+    assert (read.status, read.json()["resource"]) == (200, RESOURCE)
+    assert (head.status, head.body, head.headers) == (200, b"", read.headers)
+
+
 def test_a_handshake_client_is_let_in_by_its_token_too(protect: Protect) -> None:
     face, good = protect(), token()
     plain = face.open
@@ -134,7 +151,7 @@ def test_a_handshake_client_is_let_in_by_its_token_too(protect: Protect) -> None
     face.open = open_with  # type: ignore[method-assign]
     session = Session(face)
     found = session.call("who").messages() or [session.call("who").json()]
-    assert f"{ISSUER} ann" in str(found)
+    assert f"{ISSUER} sub ann" in str(found)
     assert session.delete().whole().status == 204
 
 
@@ -222,6 +239,75 @@ def test_attack_request_state_of_another_principal(protect: Protect) -> None:
     state = {"requestState": asked["requestState"], "inputResponses": answers}
     assert "requestState is not valid" in str(send(token(sub="bob"), **state))
     assert "deleted True" in str(send(token(), **state))
+
+
+def named_by_user_name(ask_for: HttpEffect) -> HttpResult:
+    """Answer an introspection as django-oauth-toolkit does: no `sub`, the same client for all, and a user name for people."""
+    (given,) = parse_qs((ask_for.body or b"").decode())["token"]
+    answer: dict[str, Any] = {"active": True, "client_id": "editor", "aud": RESOURCE, "exp": time.time() + 600}
+    person = given.partition("-")[0]
+    return HttpResult(200, {}, json.dumps(answer | ({"username": person} if person != "job" else {})).encode())
+
+
+STRANGERS = [("ann-1", "bob-1"), ("ann-1", "job-1"), ("job-1", "job-2"), ("job-1", "job-of-ann")]
+
+
+@pytest.mark.parametrize(("owner", "stranger"), STRANGERS)
+def test_tokens_without_a_subject_do_not_share_what_belongs_to_a_principal(
+    protect: Protect, owner: str, stranger: str
+) -> None:
+    server = Server("files", auth=Protected(RESOURCE, verify=Introspection(ISSUER, "a", "b", endpoint=f"{ISSUER}/i")))
+    server.middleware(only=["tools/call"])(RateLimit(1))
+
+    @server.tool
+    def delete(ctx: Context) -> str:
+        return f"deleted {ctx.ask('sure', bool, 'Sure?')}"
+
+    @server.tool(task=True)
+    def work() -> str:
+        return "done"
+
+    @server.tool
+    def look() -> str:
+        return "seen"
+
+    face = protect(server)
+    fetch(face, named_by_user_name)
+
+    def send(given: str, method: str, params: dict[str, Any], extensions: dict[str, Any] | None = None) -> Any:
+        able = {"elicitation": {}} | ({"extensions": extensions} if extensions is not None else {})
+        request = body(method, params, clientCapabilities=able)
+        return face.ask("POST", {**mirror(request), "authorization": f"Bearer {given}"}, request).json()
+
+    asked = send(owner, "tools/call", {"name": "delete", "arguments": {}})["result"]
+    answers = {"sure": {"action": "accept", "content": {"sure": True}}}
+    again = {
+        "name": "delete",
+        "arguments": {},
+        "requestState": asked["requestState"],
+        "inputResponses": answers,
+    }
+    assert "requestState is not valid" in str(send(stranger, "tools/call", again))
+    assert "deleted True" in str(send(owner, "tools/call", again))
+
+    begun = send(owner, "tools/call", {"name": "work", "arguments": {}}, {TASKS: {}})["result"]["taskId"]
+    assert "error" in send(stranger, "tasks/get", {"taskId": begun}, {TASKS: {}})
+    assert "result" in send(owner, "tasks/get", {"taskId": begun}, {TASKS: {}})
+
+    looked = [str(send(given, "tools/call", {"name": "look", "arguments": {}})) for given in (owner, stranger, owner)]
+    assert ["Too many calls" in each for each in looked] == [False, False, True]
+
+    session = _session(face, owner)
+    given = {**session.headers, "authorization": f"Bearer {stranger}"}
+    assert face.ask("POST", given, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).status == 404
+
+
+def test_two_tokens_of_one_user_name_share_their_session(protect: Protect) -> None:
+    face = protect(verify=Introspection(ISSUER, "a", "b", endpoint=f"{ISSUER}/i"))
+    fetch(face, named_by_user_name)
+    session = _session(face, "ann-1")
+    given = {**session.headers, "authorization": "Bearer ann-2"}
+    assert face.ask("POST", given, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).status == 200
 
 
 def test_attack_token_in_query(protect: Protect) -> None:
@@ -390,7 +476,7 @@ def test_an_api_key_may_be_in_a_header_of_its_own(protect: Protect) -> None:
     grant = Grant("keys", subject="robot", scopes=frozenset({"files:read"}))
     face = protect(verify=[jwt(), ApiKeys({sha256(b"hunter2").hexdigest(): grant}, header="X-Api-Key")])
     found = ask(face, **{"x-api-key": "hunter2"}).json()["result"]["structuredContent"]
-    assert found["principal"] == "keys robot"
+    assert found["principal"] == "keys sub robot"
     assert ask(face, **{"x-api-key": "hunter3"}).status == 401
     assert ask(face, "hunter2").status == 401
     assert ask(face, token(), **{"x-api-key": "hunter2"}).status == 400
@@ -498,6 +584,9 @@ def test_an_app_may_have_the_metadata_at_its_root(interface: Any) -> None:
     for path in ("", "/mcp", "/mcp/"):
         assert face.ask("GET", path=f"/.well-known/oauth-protected-resource{path}").json()["resource"] == RESOURCE
     assert face.ask("GET", path="/.well-known/oauth-protected-resource/other").status == 404
+    refused = face.ask("POST", path="/.well-known/oauth-protected-resource/mcp")
+    assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert face.ask("HEAD", path="/.well-known/oauth-protected-resource/mcp").body == b""
     face.stop()
 
 
@@ -546,6 +635,26 @@ def test_keys_are_fetched_once_for_all_requests_that_need_them(protect: Protect,
     assert [each.whole().status for each in responses] == [200] * 8
     assert set(asked) == {"/.well-known/oauth-authorization-server", "/keys"}
     assert len(asked) <= 3  # one that comes as the others go on may ask once more
+
+
+def test_a_request_that_is_cancelled_does_not_take_the_keys_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetcher, effect, go = Fetcher([ISSUER]), HttpEffect("GET", f"{ISSUER}/keys", {}), threading.Event()
+    keys = HttpResult(200, {}, b"keys")
+
+    def fetch(_: HttpEffect) -> HttpResult:
+        assert go.wait(60)
+        return keys
+
+    monkeypatch.setattr(fetcher, "fetch", fetch)
+
+    async def wait_for_both() -> None:
+        cancelled, other = (asyncio.wrap_future(fetcher.submit(effect)) for _ in range(2))
+        cancelled.cancel()
+        await asyncio.sleep(0)  # so that what they wait for hears of it
+        go.set()
+        assert await asyncio.wait_for(other, 60) is keys
+
+    asyncio.run(wait_for_both())
 
 
 def test_keys_at_an_address_that_only_the_metadata_name_are_not_fetched() -> None:
@@ -698,6 +807,61 @@ def test_in_a_batch_what_is_forbidden_is_an_error_of_its_own(protect: Protect) -
     found = {each["id"]: each for each in (answers[0] if isinstance(answers[0], list) else answers)}
     assert found[1]["error"]["data"] == {"scopes": ["files:write", "files:read"]}
     assert found[2]["result"]
+
+
+@pytest.fixture(params=["plain", "async"])
+def peeking(request: pytest.FixtureRequest) -> Server:
+    """A server with tools for everybody, which read what not everybody may."""
+    server = scoped()
+    server.define_resource("files://hidden", text="hidden", when=lambda ctx: False)
+
+    def peek(uri: str, ctx: Context, as_server: bool = False) -> str:
+        return str(ctx.read_resource(uri, as_server=as_server).contents[0])
+
+    def quote(ctx: Context, as_server: bool = False) -> str:
+        try:
+            return str(ctx.get_prompt("compose", as_server=as_server).messages[0].content)
+        except Forbidden as problem:
+            return f"forbidden: {problem.scopes}"
+
+    async def peek_async(uri: str, ctx: Context, as_server: bool = False) -> str:
+        return str((await ctx.read_resource(uri, as_server=as_server)).contents[0])
+
+    async def quote_async(ctx: Context, as_server: bool = False) -> str:
+        try:
+            return str((await ctx.get_prompt("compose", as_server=as_server)).messages[0].content)
+        except Forbidden as problem:
+            return f"forbidden: {problem.scopes}"
+
+    plain = request.param == "plain"
+    server.define_tool(name="peek", handler=peek if plain else peek_async)
+    server.define_tool(name="quote", handler=quote if plain else quote_async)
+    return server
+
+
+def use(face: Face, scope: str, name: str, **arguments: Any) -> Any:
+    """Call a tool with a token that has a scope."""
+    request = body("tools/call", {"name": name, "arguments": arguments})
+    return face.ask("POST", {**mirror(request), "authorization": f"Bearer {token(scope=scope)}"}, request)
+
+
+@pytest.mark.parametrize("uri", ["files://secret", "files://a/private"])
+def test_a_handler_reads_only_what_its_caller_may(protect: Protect, peeking: Server, uri: str) -> None:
+    face = protect(peeking)
+    refused = use(face, "files:read", "peek", uri=uri)
+    assert refused.status == 403
+    assert challenge(refused)["scope"] == "files:write"
+    assert "forbidden: ('files:write',)" in str(use(face, "files:read", "quote").json())
+    assert uri in str(use(face, "files:write", "peek", uri=uri).json())
+    assert "Compose short" in str(use(face, "files:write", "quote").json())
+
+
+def test_a_handler_reads_as_the_server_what_its_caller_may_not(protect: Protect, peeking: Server) -> None:
+    face = protect(peeking)
+    for uri in ("files://secret", "files://hidden"):
+        assert uri in str(use(face, "files:read", "peek", uri=uri, as_server=True).json()["result"])
+    assert "Compose short" in str(use(face, "files:read", "quote", as_server=True).json())
+    assert "not found" in str(use(face, "files:write", "peek", uri="files://hidden").json()["error"])
 
 
 def test_scopes_that_are_implied_are_granted(protect: Protect) -> None:

@@ -16,7 +16,10 @@ from http_talk import Session, call, text_of
 
 from client.faces import wait_until
 from linkspan import Ask, Context, Server
-from linkspan.core.shared_state import decode_session, each_of
+from linkspan.core.http_endpoint import Todo
+from linkspan.core.shared_endpoint import SharedEndpoint
+from linkspan.core.shared_state import Want, decode_message, decode_session, each_of
+from linkspan.errors import RemoteProtocolError
 from linkspan.revisions import LEGACY
 from linkspan.serve.store_flows import StoreFlows
 from linkspan.stores import MemoryStore
@@ -195,6 +198,14 @@ def test_the_bounds_hold_for_all_processes_together() -> None:
     assert second.send("tools/list", number=3).whole().status == 404
 
 
+def test_a_process_begins_no_session_beyond_the_bound_however_seldom_it_counts_them() -> None:
+    face = Scattered(shop(), max_sessions=16)
+    face._endpoints[1:] = []
+    sessions = [Session(face) for _ in range(24)]
+    found = [each.send("tools/list", number=1).whole().status for each in sessions]
+    assert found == [404] * 8 + [200] * 16
+
+
 def test_nothing_is_kept_of_principals_whose_sessions_have_gone() -> None:
     three = Scattered(shop(), max_sessions=3)
     for principal in ("mia", "ada"):
@@ -291,6 +302,38 @@ def test_a_get_stream_in_another_process_ends_the_one_before(three: Scattered) -
     assert methods(second) == ["notifications/tools/list_changed"]
 
 
+@pytest.mark.parametrize("home", [0, 1, 2], ids=["elsewhere", "the first one's process", "the last one's process"])
+@pytest.mark.parametrize("comes_back", [False, True], ids=["anew", "with Last-Event-ID"])
+def test_of_get_streams_that_are_opened_at_once_in_two_processes_the_last_stays(home: int, comes_back: bool) -> None:
+    face = Scattered(shop())
+    processes = [*face.endpoints]
+    face._endpoints[:] = [processes[home]]
+    session = Session(face)
+    last = None
+    if comes_back:
+        stream = session.get().begin()
+        face._server.notify_tools_list_changed()
+        ((last, _),) = events(stream)
+        stream.close()
+    face._server.notify_resources_list_changed()
+    bring, face.bring = face.bring, lambda: None  # type: ignore[method-assign]
+    opened: list[Live] = []
+    for process in processes[1:]:
+        face._endpoints[:] = [process]
+        opened.append(session.get(last))
+    face._endpoints[:] = processes
+    face.bring = bring  # type: ignore[method-assign]
+    face.bring()
+    first, second = opened
+    assert first.whole().ended
+    missed = [*methods(first), *methods(second.begin())]
+    assert "notifications/resources/list_changed" in missed, "what was missed is not lost on the way"
+    face._server.notify_tools_list_changed()
+    assert methods(second) == ["notifications/tools/list_changed"]
+    face.tick(3)
+    assert not second.ended
+
+
 def test_a_get_stream_goes_on_in_another_process(three: Scattered) -> None:
     """HL-5, HL-6."""
     session = Session(three)
@@ -326,6 +369,22 @@ def test_a_client_that_comes_back_after_a_long_time_is_notified_of_all_that_may_
         "notifications/resources/updated",
         "notifications/tools/list_changed",
     ]
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_only_a_client_that_comes_back_is_told_that_what_it_subscribed_to_may_have_changed(
+    three: Scattered, comes_back: bool
+) -> None:
+    session = Session(three)
+    session.send("resources/subscribe", {"uri": "note://today"}, 1).whole()
+    stream = session.get().begin()
+    three._server.notify_tools_list_changed()
+    ((last, _),) = events(stream)
+    stream.close()
+    three.tick(31)
+    assert loaded(three) == 0
+    found = methods(session.get(last=last if comes_back else None).begin())
+    assert ("notifications/resources/updated" in found) is comes_back
 
 
 def test_a_get_stream_goes_on_without_a_process_that_has_died(three: Scattered) -> None:
@@ -375,6 +434,99 @@ def test_a_stream_that_ended_while_its_client_was_away_is_read_anywhere(three: S
     three._endpoints.remove(home)  # it may even have died since
     found = session.get(last=prime).messages()
     assert [each.get("method", "result") for each in found] == ["elicitation/create", "result"]
+
+
+def test_a_stream_goes_on_in_its_own_process_with_what_comes_after_the_client_is_back(three: Scattered) -> None:
+    """HL-6."""
+    three._endpoints[1:] = []
+    session = Session(three, capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"})
+    ((asked, question),) = [events(call)[-1]]
+    call.close()
+    back = session.get(last=asked)
+    assert events(back) == []
+    session.answer(question["id"], {"action": "accept", "content": {"seats": 2}}).whole()
+    assert [text_of(each) for each in back.messages()] == ["2 seats on today"]
+
+
+def stored_bytes(face: Scattered) -> int:
+    """Return how many bytes of events wait in the store, of all sessions."""
+    runner: Any = face._endpoints[0].runner
+    return sum(len(each.data) for entries, _ in runner.store._state.logs.values() for each in entries)
+
+
+def test_what_waits_for_a_client_is_bounded_for_its_session_and_not_for_each_stream() -> None:
+    face = Scattered(shop(), max_stored_bytes=10_000)
+    session = Session(face, capabilities=CAN_ASK)
+    streams: list[str] = []
+    for number in range(60):
+        call = session.call("book", {"date": "today"}, number)
+        ((asked, _),) = events(call)
+        streams.append(asked)
+        call.close()
+    assert 5_000 < stored_bytes(face) <= 10_000
+    back = [session.get(last=f"{asked.rpartition('-')[0]}-0") for asked in streams]
+    found = [len(events(each)) for each in back]
+    assert sorted(found) == found, "the oldest events go first"
+    assert set(found) == {0, 1}
+
+
+def test_an_event_that_is_larger_than_the_bound_is_not_kept_in_the_store_either() -> None:
+    server = shop()
+    server.define_tool("large", handler=lambda ctx: ctx.ask("name", str, "Who?") * 20_000)
+    face = Scattered(server, max_stored_bytes=10_000)
+    session = Session(face, capabilities=CAN_ASK)
+    call = session.call("large")
+    ((asked, question),) = events(call)
+    call.close()
+    session.answer(question["id"], {"action": "accept", "content": {"name": "x"}}).whole()
+    assert stored_bytes(face) < 10_000
+    back = session.get(last=asked)
+    assert back.whole().ended
+    assert events(back) == []
+
+
+@pytest.mark.parametrize("end", ["asked for", "pushed out"])
+def test_nothing_waits_for_the_client_of_a_session_that_has_ended(end: str) -> None:
+    face = Scattered(shop(), max_sessions=1)
+    session = Session(face, capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"})
+    events(call)
+    call.close()
+    assert stored_bytes(face) > 100
+    if end == "asked for":
+        session.delete().whole()
+    else:
+        face.endpoint.sessions.remove(*face.endpoint.sessions)
+        Session(face)
+    assert stored_bytes(face) < 100
+
+
+def test_a_process_is_not_asked_whether_it_is_there_while_events_come_from_it(three: Scattered) -> None:
+    three._server.define_tool("quiz", handler=lambda ctx: [ctx.ask(f"q{each}", str, "What?") for each in range(9)])
+    session = Session(three, capabilities=CAN_ASK)
+    call = session.call("quiz")
+    ((asked, question),) = events(call)
+    home, wanted = three.endpoint, list[Want]()
+    assert isinstance(home, SharedEndpoint)
+    receive = home.receive
+
+    def note(data: bytes) -> Todo:
+        message = decode_message(data)
+        if isinstance(message, Want):
+            wanted.append(message)
+        return receive(data)
+
+    home.receive = note  # type: ignore[method-assign]
+    call.close()
+    back = session.get(last=asked)
+    for number in range(5):
+        three.tick(6)
+        session.answer(question["id"], {"action": "accept", "content": {f"q{number}": "x"}}).whole()
+        ((_, question),) = events(back)
+    assert len(wanted) == 1
+    three.tick(11)
+    assert len(wanted) == 2
 
 
 def test_a_stream_of_a_process_that_died_ends(three: Scattered) -> None:
@@ -484,7 +636,7 @@ def test_a_call_costs_one_read_of_the_store() -> None:
         session.call("client").whole()
         store.noted.clear()
         assert session.call("client", number=2).whole().status == 200
-        assert store.noted == ["get"]
+        assert [each for each in store.noted if each != "now"] == ["get"]  # the time is known already
     finally:
         served.stop()
 
@@ -606,6 +758,35 @@ def test_a_call_ends_though_a_change_before_it_cannot_be_saved() -> None:
         store.fails = False
         assert text_of(session.call("client", number=2).messages()[-1]) == f"old {NEWEST}"
         assert [each.working for each in served.app.endpoint.sessions] == [False]
+    finally:
+        store.fails = False
+        served.stop()
+
+
+def test_an_answer_does_not_confirm_a_change_that_could_not_be_saved() -> None:
+    store, server, go_on, fail = Lame("put"), shop(), threading.Event(), threading.Event()
+
+    @server.resource("note://hers", when=lambda: go_on.wait(60))
+    def hers() -> str:
+        return "rest"
+
+    @server.tool
+    def failing() -> str:
+        assert fail.wait(60)
+        raise RemoteProtocolError(-32000, "the shop is closed")
+
+    server._profile.store = store  # type: ignore[assignment]
+    served = Wsgi(server)
+    try:
+        session = Session(served)
+        call = session.call("failing", number=1)
+        subscribing = session.send("resources/subscribe", {"uri": "note://hers"}, 2)
+        store.fails = True
+        go_on.set()
+        problem = {"code": -32603, "message": "The session could not be saved; try again"}
+        assert subscribing.json()["error"] == problem
+        fail.set()
+        assert call.json()["error"]["message"] == "the shop is closed", "an error confirms nothing, so it stays"
     finally:
         store.fails = False
         served.stop()
