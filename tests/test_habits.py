@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import linkspan
-from linkspan import Context, Server
-from linkspan.habits import CONTEXT, KEYWORDS, PACKAGE, SERVER
+from linkspan import Context, Server, ToolResult
+from linkspan.flows.client_errors import NOWHERE
+from linkspan.flows.tool_results import read_head
+from linkspan.habits import CONTEXT, KEYWORDS, PACKAGE, RESULT, SERVER
 from linkspan.revisions import LATEST
 from linkspan.revisions.neutral import Peer, Request
 from linkspan.server.asking import Round
@@ -35,6 +37,11 @@ def context() -> Context:
     return Context(Request(1, "tools/call", None, Peer(LATEST)), Round())
 
 
+def result() -> ToolResult:
+    raw = b'{"content":[]}'
+    return ToolResult(read_head(raw), raw, NOWHERE, "count")
+
+
 def problem(use: Callable[[], object]) -> str | None:
     """Return the text of the error; None where the name works."""
     try:
@@ -48,9 +55,9 @@ def error_for(theirs: str) -> str | None:
     """Return what happens where the line of the other SDK is written with our objects."""
     if found := re.fullmatch(r"from [\w.]+ import (\w+)", theirs):
         return problem(lambda: getattr(linkspan, found[1]))
-    if found := re.match(r"(@?)(mcp|ctx)\.(\w+)", theirs):
-        owner: Any = Server("shop") if found[2] == "mcp" else context()
-        return problem(lambda: getattr(owner, found[3]))
+    if found := re.match(r"@?(mcp|ctx|result)\.(\w+)", theirs):
+        owner: Any = {"mcp": lambda: Server("shop"), "ctx": context, "result": result}[found[1]]()
+        return problem(lambda: getattr(owner, found[2]))
     if found := re.fullmatch(r"(FastMCP|tool)\((\w+)=\.\.\.\)", theirs):
         make: Any = Server if found[1] == "FastMCP" else Server("shop").tool
         return problem(lambda: make(**{found[2]: 1}))
@@ -73,7 +80,10 @@ def test_a_row_says_what_the_error_says(page: str, theirs: str, here: str) -> No
 def test_every_known_name_is_on_a_page() -> None:
     text = "".join((DOCS / page).read_text() for page in PAGES)
     missing = [
-        name for table in (CONTEXT, KEYWORDS, PACKAGE, SERVER) for name in table if not re.search(rf"\b{name}\b", text)
+        name
+        for table in (CONTEXT, KEYWORDS, PACKAGE, RESULT, SERVER)
+        for name in table
+        if not re.search(rf"\b{name}\b", text)
     ]
     assert missing == []
 

@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from linkspan.types.messages import PromptArgument as PromptArgument
     from linkspan.types.messages import PromptMessage as PromptMessage
     from linkspan.types.messages import ToolAnnotations as ToolAnnotations
+    from linkspan.wire.reports import Report as Report
     from linkspan.wire.values import Limits as Limits
 
 _HOMES = {
@@ -214,6 +215,7 @@ _HOMES = {
         "TextResourceContents",
     ),
     "linkspan.types.messages": ("CallToolResult", "PromptArgument", "PromptMessage", "ToolAnnotations", "Params"),
+    "linkspan.wire.reports": ("Report",),
     "linkspan.wire.values": ("Limits",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -287,6 +289,7 @@ __all__ = [
     "Refused",
     "RegistrationError",
     "RemoteProtocolError",
+    "Report",
     "RequestCancelled",
     "Resource",
     "ResourceLink",

@@ -6,8 +6,10 @@ Codes: https://modelcontextprotocol.io/specification/2026-07-28/basic.
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from linkspan.text import clip
 
@@ -26,6 +28,7 @@ __all__ = [
     "DuplicateNameError",
     "ExchangeError",
     "Forbidden",
+    "HiddenModule",
     "LinkspanError",
     "LocalProtocolError",
     "MethodAlreadyDefinedError",
@@ -37,6 +40,9 @@ __all__ = [
     "ToolError",
     "UnsupportedProtocolVersion",
     "clipped",
+    "hidden_module",
+    "import_hint",
+    "import_problem",
     "install_hint",
 ]
 
@@ -60,6 +66,56 @@ _INSTALL = "run pip install '.[{extra}]' in your clone of Linkspan [LS-601]"
 def install_hint(extra: str) -> str:
     """Return the command that installs what an optional feature needs. The name is on no package index yet."""
     return _INSTALL.format(extra=extra)
+
+
+def import_problem(need: str, extra: str, error: ImportError) -> str:
+    """Return what to do about a failed import of what an optional feature needs; `need` names both, as in "X needs Y"."""
+    hidden = hidden_module(error)
+    return hidden.hint if hidden is not None else f"{need}: {import_hint(extra, error)}"
+
+
+def import_hint(extra: str, error: ImportError) -> str:
+    """Return what to do about a failed import: install the extra, or rename a file that hides a module."""
+    if (hidden := hidden_module(error)) is not None:
+        return hidden.hint
+    return install_hint(extra) if isinstance(error, ModuleNotFoundError) else f"its import failed: {error}"
+
+
+class HiddenModule(NamedTuple):
+    """A module that cannot be imported, because a file of the user's has its name."""
+
+    name: str
+    file: str
+
+    @property
+    def hint(self) -> str:
+        """What to do."""
+        return f"{self.file} hides the module {self.name!r}, which other modules need: rename the file [LS-608]"
+
+
+def hidden_module(error: BaseException) -> HiddenModule | None:
+    """Return the module that is hidden by a file of its name, if that may be what `error` comes from."""
+    file: str | None = None
+    if isinstance(error, ImportError):
+        found, file = error.name or "", error.path
+    elif isinstance(error, AttributeError):
+        found = getattr(error.obj, "__name__", "")
+    else:
+        return None
+    name = str(found).partition(".")[0]
+    file = file or getattr(sys.modules.get(name), "__file__", None)
+    return HiddenModule(name, file) if file is not None and _hides(file, name) else None
+
+
+def _hides(file: str, name: str) -> bool:
+    """Return whether a file with the name of a module is neither of Python nor installed."""
+    folder, own = os.path.split(file)
+    if own not in (f"{name}.py", f"{name}.pyc") and os.path.basename(folder) != name:
+        return False
+    parts = file.replace("\\", "/").split("/")
+    return not {"site-packages", "dist-packages"} & {*parts} and not file.startswith(
+        os.path.dirname(os.__file__) + os.sep
+    )
 
 
 def clipped(text: str) -> str:
@@ -167,10 +223,11 @@ class DuplicateNameError(RegistrationError):
 
 
 class MethodAlreadyDefinedError(RegistrationError):
-    """A custom method would replace a method that exists already."""
+    """A custom method would replace a method that exists already, or has a name that is reserved."""
 
-    def __init__(self, method_name: str) -> None:
-        super().__init__(f"Method {method_name} already defined")
+    def __init__(self, method_name: str, *, reserved: bool = False) -> None:
+        problem = "is reserved: choose a name with a prefix of your own, such as 'acme/add'"
+        super().__init__(f"Method {method_name} {problem if reserved else 'already defined'}")
         self.method_name = method_name
 
 

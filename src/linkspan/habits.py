@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["CONTEXT", "KEYWORDS", "PACKAGE", "SERVER", "missing"]
+__all__ = ["CONTEXT", "KEYWORDS", "PACKAGE", "RESULT", "SERVER", "missing"]
 
 SERVER: Final[Mapping[str, str]] = {
     "add_completion_handler": "server.completion_handler(function)",
@@ -44,8 +44,8 @@ CONTEXT: Final[Mapping[str, str]] = {
     "client_id": "ctx.principal",
     "close_sse_stream": "ctx.close_stream()",
     "close_standalone_sse_stream": "ctx.close_stream()",
-    "elicit": "answer = ctx.ask('key', Type, 'message'), without await",
-    "elicit_url": "ctx.ask_url('key', url, 'message'), without await",
+    "elicit": "answer = ctx.ask('key', Type, 'message')",
+    "elicit_url": "ctx.ask_url('key', url, 'message')",
     "fastmcp": "the name of the server variable",
     "get_state": "it into a variable of the handler, or into a database if it must outlast the request",
     "lifespan_context": "ctx.lifespan",
@@ -76,6 +76,14 @@ PACKAGE: Final[Mapping[str, str]] = {
 }
 """What packages of other SDKs have."""
 
+RESULT: Final[Mapping[str, str]] = {
+    "data": "result.structured, or result.decode(Type) for a value of a type",
+    "isError": "result.is_error",
+    "structuredContent": "result.structured",
+    "structured_content": "result.structured",
+}
+"""What results of tools of other SDKs have."""
+
 KEYWORDS: Final[Mapping[str, str]] = {
     "cache_ttl": "Server(ttl_ms=...), in milliseconds",
     "dependencies": "leave it out: the environment that runs the server has them",
@@ -93,7 +101,7 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "port": "server.run('http', port=...)",
     "run_in_thread": "leave it out: a plain function runs in a thread; inline=True runs it where the transport is",
     "stateless_http": "server.run('http', sessions=False), or server.asgi(sessions=False)",
-    "strict_input_validation": "leave it out: arguments are checked; Configuration(repair_arguments=False) repairs nothing",
+    "strict_input_validation": "leave it out: arguments are checked; Server(coerce=True) reads texts where numbers are wanted",
     "streamable_http_path": "server.run('http', path=...)",
     "structured_output": "structured=True or structured=False",
     "task": "leave it out here: tools run as tasks, with @server.tool(task=True)",

@@ -23,9 +23,6 @@ def load(home: str) -> ModuleType:
         return import_module(home)
     finally:
         if collects:
-            if not gc.get_freeze_count():
-                gc.freeze()  # both together make what there is old, so that the next collection does not look at it, either
-                gc.unfreeze()
             gc.enable()
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from inspect import Signature
+    pass
 
-__all__ = ["check_keywords", "clip", "closed", "described_by", "did_you_mean", "nearest", "unknown_keyword"]
+__all__ = [
+    "check_keywords",
+    "clip",
+    "did_you_mean",
+    "nearest",
+    "no_attribute",
+    "split_object",
+    "unknown_keyword",
+]
 
 _LONGEST_NAME = 128
 """No name is longer, and the search takes quadratic time."""
@@ -18,6 +25,12 @@ _LONGEST_NAME = 128
 def clip(text: str, longest: int, mark: str = "…") -> str:
     """Return a text of at most `longest` characters; `mark` ends one that was cut."""
     return text if len(text) <= longest else text[: longest - len(mark)] + mark
+
+
+def split_object(target: str) -> tuple[str, str]:
+    """Return the path and the name in FILE:OBJECT; the colon of a Windows drive belongs to the path."""
+    path, _, name = target.rpartition(":")
+    return (path, name) if path and "/" not in name and "\\" not in name else (target, "")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -44,7 +57,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {meant!r}?" if meant is not None else ""
 
 
-F = TypeVar("F", bound=Callable[..., object])
+def no_attribute(value: object, name: str, known: Mapping[str, str]) -> AttributeError:
+    """Return the error for an attribute that `value` does not have: with what is `known` to be meant, or a near public name."""
+    from linkspan.habits import missing
+
+    text = missing(type(value).__name__, name, known)
+    if name not in known and not name.startswith("_"):
+        text += did_you_mean(name, (each for each in dir(type(value)) if not each.startswith("_")))
+    return AttributeError(text, name=name)  # without the object, of which Python would offer private names, too
 
 
 def unknown_keyword(call: str, given: str, known: Collection[str]) -> TypeError:
@@ -63,63 +83,3 @@ def check_keywords(call: str, given: Collection[str], known: Collection[str]) ->
     for name in given:
         if name not in known:
             raise unknown_keyword(call, name, known)
-
-
-def closed(method: F) -> F:
-    """Decorate a method whose signature names all its keywords: others get our sentence instead of Python's."""
-    return _checked(method, _named(method))
-
-
-def described_by(keywords: type) -> Callable[[F], F]:
-    """Decorate a method `(self, ..., **described: Unpack[keywords])`: check and document the keywords of that TypedDict too."""
-    hints: dict[str, Any] = keywords.__annotations__
-
-    def decorate(method: F) -> F:
-        checked = _checked(method, (*_named(method), *hints))
-        checked.__wrapped__ = _Described(method, hints)  # type: ignore[attr-defined]
-        return checked
-
-    return decorate
-
-
-class _Described:
-    """A method between its wrapper and itself, for `inspect`, which takes long to load and so is loaded by who asks only."""
-
-    def __init__(self, method: Callable[..., object], hints: dict[str, Any]) -> None:
-        self.__wrapped__ = method
-        self._hints = hints
-
-    @property
-    def __signature__(self) -> Signature:
-        """The signature with the keywords written out; `*function` stands for one function that may be left out."""
-        from inspect import Parameter, Signature, signature
-
-        shown: list[Parameter] = []
-        for each in signature(self.__wrapped__).parameters.values():
-            if each.kind is Parameter.VAR_POSITIONAL:
-                shown = [earlier.replace(kind=Parameter.POSITIONAL_ONLY) for earlier in shown]
-                shown.append(Parameter(each.name, Parameter.POSITIONAL_ONLY, default=None))
-            elif each.kind is not Parameter.VAR_KEYWORD:
-                shown.append(each)
-        for name, hint in self._hints.items():
-            annotation = getattr(hint, "__forward_arg__", hint)
-            shown.append(Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=annotation))
-        return Signature(shown)
-
-
-def _named(method: Callable[..., object]) -> tuple[str, ...]:
-    code = method.__code__
-    return code.co_varnames[max(1, code.co_posonlyargcount) : code.co_argcount + code.co_kwonlyargcount]
-
-
-def _checked(method: F, known: tuple[str, ...]) -> F:
-    accepted = frozenset(known)
-
-    @wraps(method)
-    def checked(self: object, *arguments: Any, **keywords: Any) -> object:
-        if not accepted.issuperset(keywords):
-            call = type(self).__name__ if method.__name__ == "__init__" else method.__name__
-            check_keywords(call, keywords, known)
-        return method(self, *arguments, **keywords)
-
-    return cast("F", checked)

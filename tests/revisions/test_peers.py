@@ -27,6 +27,14 @@ SUPPORTED = [
     ("elicitation", "url", {"elicitation": {"form": {}, "url": {}}}, {D, E}),
     ("elicitation", "url", {"elicitation": {}}, set()),
     ("elicitation", None, {"elicitation": True}, set()),
+    ("sampling", "tools", {"sampling": {"tools": False}}, set()),
+    ("sampling", "tools", {"sampling": {"tools": True}}, {D, E}),
+    ("elicitation", "url", {"elicitation": {"url": False}}, set()),
+    ("elicitation", "form", {"elicitation": {"url": False}}, {C, D, E}),
+    ("elicitation", "form", {"elicitation": {"form": None}}, set()),
+    ("extensions", "com.example/echo", {"extensions": {"com.example/echo": {}}}, {A, B, C, D, E}),
+    ("extensions", "com.example/echo", {"extensions": {"com.example/echo": False}}, set()),
+    ("extensions", "com.example/echo", {"extensions": {"com.example/echo": True}}, set()),
     ("experimental", None, {"experimental": {}}, {A, B, C, D, E}),
 ]
 

@@ -7,7 +7,7 @@ import enum
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
 
 import annotated_types
 import attrs
@@ -104,14 +104,32 @@ class Shelf:
     _label: str = "x"
 
 
+class Answer(TypedDict):
+    given: str | None
+    note: NotRequired[str | None]
+
+
+@dataclasses.dataclass
+class Given:
+    given: str | None
+    note: str | None = None
+
+
+class Reply(pydantic.BaseModel):
+    given: str | None
+    note: str | None = None
+
+
 class Model(pydantic.BaseModel):
     a: int = pydantic.Field(ge=0, description="A count")
     b: list[str] = []
 
 
-def parameters_of(hint: Any, **options: Any):
+def parameters_of(hint: Any, *, default: Any = ..., **options: Any):
     def tool(x): ...
 
+    if default is not ...:
+        tool.__defaults__ = (default,)
     tool.__annotations__["x"] = hint
     return compile_parameters(tool, **options)
 
@@ -125,6 +143,7 @@ def closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}
+NULL = {"type": "null"}
 POINT = {
     "type": "object",
     "description": "A place.",
@@ -152,8 +171,9 @@ POINT = {
         (set[int], {"type": "array", "items": INTEGER}),
         (tuple[int, str], {"type": "array", "items": {"anyOf": [INTEGER, STRING]}, "minItems": 2, "maxItems": 2}),
         (tuple[int, ...], {"type": "array", "items": INTEGER}),
-        (str | None, STRING),
-        (list[str | None], {"type": "array", "items": STRING}),
+        (str | None, {"anyOf": [STRING, NULL]}),
+        (list[str | None], {"type": "array", "items": {"anyOf": [STRING, NULL]}}),
+        (Literal["a", None], {"anyOf": [{"type": "string", "enum": ["a"]}, NULL]}),
         (int | str, {"anyOf": [INTEGER, STRING]}),
         (int | float, {"type": "number"}),
         (Colour, {"type": "string", "enum": ["red", "green"]}),
@@ -173,7 +193,12 @@ POINT = {
             Annotated[str, msgspec.Meta(pattern="^a", description="d")],
             {"type": "string", "pattern": "^a", "description": "d"},
         ),
-        (Annotated[str | None, annotated_types.Len(1, 3)], {"type": "string", "minLength": 1, "maxLength": 3}),
+        (
+            Annotated[str | None, annotated_types.Len(1, 3), "A name"],
+            {"anyOf": [{"type": "string", "minLength": 1, "maxLength": 3}, NULL], "description": "A name"},
+        ),
+        (Answer, closed({"given": {"anyOf": [STRING, NULL]}, "note": STRING}, "given")),
+        (Reply, closed({"given": {"anyOf": [STRING, NULL]}, "note": STRING}, "given")),
         (Annotated[list[int], pydantic.Field(max_length=3)], {"type": "array", "items": INTEGER, "maxItems": 3}),
         (Point, POINT),
         (Page[int], closed({"items": {"type": "array", "items": INTEGER}, "next": STRING}, "items")),
@@ -340,6 +365,31 @@ def test_all_problems_of_a_call_are_told_at_once() -> None:
         'query is missing; limit must be an integer, got the string "x"; unknown argument Tags (did you mean tags?); '
         "unknown argument colour"
     )
+
+
+@pytest.mark.parametrize("hint", [str | None, Literal["a", None], Answer | None, Reply | None, Any | None])
+def test_what_may_be_null_is_required_unless_it_has_a_default(hint: Any) -> None:
+    required, optional = parameters_of(hint), parameters_of(hint, default=None)
+    assert required.json_schema["required"] == ["x"]
+    assert "null" in repr(required.json_schema["properties"]["x"]) or hint == Any | None
+    assert required.decode(b'{"x": null}').arguments == {"x": None}
+    with pytest.raises(ArgumentsInvalid, match="x is missing"):
+        required.decode(b"{}")
+    assert "required" not in optional.json_schema
+    assert optional.decode(b"{}").arguments == optional.decode(b'{"x": null}').arguments == {"x": None}
+
+
+def test_an_annotated_parameter_that_may_be_left_out_has_one_type_in_its_schema() -> None:
+    parameters = parameters_of(Annotated[bool | None, msgspec.Meta(description="dry run")], default=None)
+    assert parameters.json_schema["properties"]["x"] == {"type": "boolean", "description": "dry run"}
+
+
+@pytest.mark.parametrize("hint", [Answer, Reply, Given])
+def test_what_may_be_null_is_required_inside_of_an_argument(hint: Any) -> None:
+    parameters = parameters_of(hint)
+    with pytest.raises(ArgumentsInvalid, match=r"x\.given is missing"):
+        parameters.decode(b'{"x": {"note": null}}')
+    parameters.decode(b'{"x": {"given": null}}')
 
 
 def test_a_mutable_default_is_not_shared_between_calls() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 import inspect
 import json
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from linkspan import Context, Server
+from linkspan import Context, Server, SyncClient
+from linkspan.types.base import ImageContent, TextContent
+from linkspan.types.messages import CreateMessageParams, CreateMessageResult
 from test_transcripts import feed
 
 CALLS = ("log", "debug", "info", "warning", "error", "progress")
@@ -76,3 +80,57 @@ def test_it_is_one_object_and_no_coroutine() -> None:
     assert len(found) == len(CALLS)
     assert len({id(each) for each in found}) == 1
     assert not inspect.iscoroutine(found[0])
+
+
+class Level(enum.Enum):
+    LOW = "low"
+
+
+@dataclass
+class Guest:
+    name: str
+
+
+ASKED = Server()
+
+
+@ASKED.tool
+async def awaits(ctx: Context) -> list[object]:
+    """Ask as other SDKs do."""
+    sure = await ctx.ask("sure", bool, "Sure?")  # type: ignore[misc]
+    again = ctx.ask("sure", bool, "Sure?")
+    level = await ctx.ask("level", Level, message="How loud?")  # type: ignore[misc]
+    guest = await ctx.ask(*("guest", Guest), message="Who?")  # type: ignore[misc]
+    await ctx.ask_url("pay", "https://pay.example", "Pay")
+    written = await ctx.sample("hi")  # type: ignore[misc]
+    roots = await ctx.roots()  # type: ignore[misc]
+    await ctx.info("said", logger_name="hotel")
+    return [sure, again, level.value, guest.name, written.text, len(roots)]
+
+
+def test_answers_may_be_awaited_and_need_not_be() -> None:
+    answers = {"sure": False, "level": "low", "name": "Ann"}
+    seen: list[CreateMessageParams] = []
+
+    def sample(params: CreateMessageParams) -> str:
+        seen.append(params)
+        return "hello"
+
+    logged: list[str | None] = []
+    with SyncClient(
+        ASKED,
+        elicitation=lambda form: {name: answers[name] for name in (form.requested_schema or {}).get("properties", {})},
+        sampling=sample,
+        roots=["/"],
+        on_log=lambda message: logged.append(message.logger),
+    ) as client:
+        client.set_logging_level("info")
+        assert client.call_tool("awaits").structured["result"] == [False, False, "low", "Ann", "hello", 1]
+    assert [each.max_tokens for each in seen] == [1024]
+    assert "hotel" in logged
+
+
+def test_a_text_of_a_model_is_all_its_texts() -> None:
+    blocks = [TextContent("a"), ImageContent("AA==", "image/png"), TextContent("b")]
+    assert CreateMessageResult("assistant", blocks, "m").text == "a\nb"
+    assert CreateMessageResult("assistant", TextContent("a"), "m").text == "a"

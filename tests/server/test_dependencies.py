@@ -402,6 +402,30 @@ class TestRefused:
             assert "yield its value once" in str(problems[0])
 
 
+@ways
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_cleanup_that_fails_does_not_hide_the_error_of_the_handler(
+    call: Any, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def closing() -> Iterator[Pool]:
+        try:
+            yield Pool()
+        finally:
+            raise OSError("the connection is gone")
+
+    async def closing_later() -> AsyncIterator[Pool]:
+        try:
+            yield Pool()
+        finally:
+            raise OSError("the connection is gone")
+
+    server = served(closing_later if is_async else closing)
+    assert call(server, "failing", {}) == "no pool"
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"the cleanup of dependency closing{'_later' if is_async else ''} failed")
+    assert "Internal error" in call(server, "tool", {"a": 1})
+
+
 class Trouble(Exception):
     pass
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import isolated_tools
 import pytest
 
-from linkspan import Ask, Client, Context, Depends, RegistrationError, Server, SyncClient
+from linkspan import Ask, Client, Context, Depends, RegistrationError, Server, SyncClient, TaskCancelled, Tasks
 from linkspan.runtime.isolated import ProcessPool
 
 FILE = Path(__file__).with_name("isolated_tools.py")
@@ -213,7 +213,21 @@ def isolated_tools_isolation(path: str) -> Any:
         output_schema=None,
         derives_output_schema=True,
         structured_text=True,
+        coerce=False,
         processes=1,
         timeout=None,
         memory=None,
     )
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["while it runs", "while it waits for a process"])
+def test_a_task_of_an_isolated_tool_that_is_cancelled_ends_as_cancelled(running: bool) -> None:
+    server = Server("workshop")
+    server.define_tool("wait", handler=isolated_tools.wait, isolated=True, task=True)
+    with SyncClient(server, extensions=[Tasks()]) as client:
+        tasks = [client.start_tool("wait", {"seconds": LONG}) for _ in range(1 if running else 2)]
+        for each in reversed(tasks):
+            each.cancel()
+        for each in tasks:
+            with pytest.raises(TaskCancelled):
+                each.result(timeout=LONG / 2)

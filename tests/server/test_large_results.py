@@ -75,11 +75,13 @@ def test_a_small_result_stays_as_it_is() -> None:
 def test_a_large_text_is_offered_as_a_link(tool: str) -> None:
     server = server_of()
     result = call(server, tool, size=101)
-    note, link = result["content"]
+    note, link, head = result["content"]
     size = {"text": 114, "plain": 101}[tool]  # with its name as structured content
-    assert note["text"] == f"The result has {size} bytes. Read it as the resource {link['uri']} within 10 minutes."
+    told = f"The result has {size} bytes; 100 of them follow. Read all of it as the resource {link['uri']} within 10 minutes."
+    assert note["text"] == told
+    assert head["text"] == {"text": "x", "plain": "y"}[tool] * 100
     assert (link["type"], link["name"], link["size"], link["mimeType"]) == ("resource_link", tool, size, "text/plain")
-    assert result.get("structuredContent", {"result": note["text"]}) == {"result": note["text"]}
+    assert result.get("structuredContent", {}).get("result") in (None, f"{told}\n\n{head['text']}")
     (contents,) = ask(server, "resources/read", uri=link["uri"])["contents"]
     assert len(contents["text"]) == 101
 
@@ -104,7 +106,9 @@ def test_what_a_tool_promises_otherwise_makes_the_link_an_error() -> None:
 
 def test_all_parts_of_a_result_are_kept() -> None:
     server = server_of()
-    uri = call(server, "picture")["content"][1]["uri"]
+    _, link, head = call(server, "picture")["content"]
+    assert head["text"] == "Look"  # a picture is sent whole, or not
+    uri = link["uri"]
     first, second = ask(server, "resources/read", uri=uri)["contents"]
     assert first["text"] == "Look"
     assert second["mimeType"] == "image/png"
@@ -142,3 +146,15 @@ def test_the_oldest_results_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bound_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match="leaves no room"):
         Server(max_result=0)
+
+
+def test_a_result_of_which_nothing_can_be_shown_is_a_link_alone() -> None:
+    server = server_of()
+
+    @server.tool
+    def only() -> Image:
+        return Image(PNG)
+
+    note, link = call(server, "only")["content"]
+    assert "none of which can be shown here" in note["text"]
+    assert ask(server, "resources/read", uri=link["uri"])["contents"][0]["mimeType"] == "image/png"

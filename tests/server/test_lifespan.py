@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Annotated, Any
 
 import pytest
 
-from linkspan import Client, Context, Depends, RegistrationError, Server, SyncClient, ToolError
+from linkspan import Client, Context, Depends, RegistrationError, Server, ServerError, SyncClient, ToolError
 from linkspan.serve.memory import MemoryTransport
 
 
@@ -277,8 +278,8 @@ def test_an_async_one_is_cancelled_if_nothing_waits_for_it_any_more() -> None:
 
 @pytest.mark.parametrize("kind", ["def", "async"])
 def test_a_failure_is_one_readable_error_for_every_caller(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    log, reported = Log(), []
-    server = Server("broken", exception_reporter=lambda error, context: reported.append(error))
+    log, reported = Log(), SimpleQueue[BaseException]()
+    server = Server("broken", exception_reporter=lambda error, context: reported.put(error))
 
     def plain() -> Iterator[None]:
         log.events.append("enter")
@@ -300,7 +301,10 @@ def test_a_failure_is_one_readable_error_for_every_caller(kind: str, caplog: pyt
     assert answers[0]["code"] == -32603
     incident = message.partition("incident ")[2].rstrip(")")
     assert f"the lifespan failed (incident {incident})" in caplog.messages
-    assert [str(each) for each in reported] == ["postgres://admin:secret@db"]
+    assert (
+        str(reported.get(timeout=60)) == "postgres://admin:secret@db"
+    )  # off the loop, so that callers do not wait for it
+    assert reported.empty()
 
 
 def test_its_author_may_choose_what_callers_read() -> None:
@@ -497,9 +501,142 @@ def test_what_cannot_be_a_lifespan_is_refused(function: Any, problem: str) -> No
         Server(lifespan=function)
 
 
-def test_there_is_one() -> None:
-    server, _ = make_server("def")
-    with pytest.raises(RegistrationError, match="this server has a lifespan already"):
+@dataclass
+class Model:
+    """What another lifespan opens."""
+
+    name: str
+
+
+def model_of(log: Log, kind: str, fails: str = "") -> Any:
+    """Return a lifespan that yields a Model, and perhaps fails."""
+
+    def steps(threads: set[str]) -> Iterator[Model]:
+        log.events.append("enter model")
+        threads.add(threading.current_thread().name)
+        if fails == "entering":
+            raise OSError("no model")
+        yield Model("small")
+        threads.add(threading.current_thread().name)
+        log.events.append("leave model" if len(threads) == 1 else f"left in {threads}")
+        if fails == "leaving":
+            raise OSError("model lost")
+
+    def plain() -> Iterator[Model]:
+        yield from steps(set())
+
+    async def coroutine() -> AsyncIterator[Model]:
+        made = steps(set())
+        yield next(made)
+        await asyncio.sleep(0)
+        next(made, None)
+
+    return coroutine if kind == "async" else plain
+
+
+KINDS = ["def", "async"]
+two_kinds = pytest.mark.parametrize(("first", "second"), [(one, other) for one in KINDS for other in KINDS])
+
+
+def with_two(first: str, second: str, fails: str = "", **options: Any) -> tuple[Server, Log]:
+    server, log = make_server(first, **options)
+    server.lifespan(model_of(log, second, fails))
+
+    @server.tool
+    def both(pool: Pool, model: Model, ctx: Context[tuple[Pool, Model]]) -> bool:
+        assert ctx.lifespan == (pool, model)
+        return pool.is_open and model.name == "small"
+
+    def of_model(model: Model) -> str:
+        return model.name
+
+    @server.tool
+    async def through(name: Annotated[str, Depends(of_model)]) -> bool:
+        return name == "small"
+
+    return server, log
+
+
+class TestSeveral:
+    @two_kinds
+    def test_they_are_entered_in_order_and_left_in_reverse_order(self, first: str, second: str) -> None:
+        server, log = with_two(first, second)
+        for _ in range(2):
+            with SyncClient(server) as client:
+                assert [client.call_tool(name).structured for name in ("both", "through")] == [{"result": True}] * 2
+            assert log.events == ["enter", "enter model", "leave model", "leave"]
+            log.events.clear()
+
+    @two_kinds
+    def test_they_are_entered_on_the_loop_of_a_client(self, first: str, second: str) -> None:
+        server, log = with_two(first, second)
+
+        async def main() -> object:
+            async with Client(server) as client:
+                return (await client.call_tool("both")).structured
+
+        assert asyncio.run(main()) == {"result": True}
+        assert log.events == ["enter", "enter model", "leave model", "leave"]
+
+    @two_kinds
+    def test_what_was_entered_is_left_if_the_next_one_fails(self, first: str, second: str) -> None:
+        server, log = with_two(first, second, "entering")
+        with SyncClient(server) as client, pytest.raises(ServerError, match="The server could not start"):
+            client.call_tool("both")
+        assert log.events == ["enter", "enter model", "leave"]
+
+    @two_kinds
+    def test_one_that_fails_as_it_is_left_does_not_keep_the_others_from_their_end(
+        self, first: str, second: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server, log = with_two(first, second, "leaving")
+        with SyncClient(server) as client:
+            assert client.call_tool("both").structured == {"result": True}
+        assert log.events == ["enter", "enter model", "leave model", "leave"]
+        assert "model lost" in caplog.text
+
+    def test_they_may_stand_in_a_list(self) -> None:
+        log = Log()
+        server = Server("both", lifespan=[model_of(log, "def"), Session])
+
+        @server.tool
+        def both(model: Model, session: Session) -> str:
+            return model.name + type(session).__name__
+
+        assert call(server, "both")["result"]["content"][0]["text"] == "smallSession"
+
+    def test_each_has_its_own_time_to_close(self, caplog: pytest.LogCaptureFixture) -> None:
+        server, log = with_two("async", "async", lifespan_timeout=0.1)
+
+        @server.lifespan
+        async def stuck() -> AsyncIterator[None]:
+            yield
+            await asyncio.sleep(60)
+
+        async def main() -> None:
+            async with Client(server) as client:
+                await client.call_tool("both_of_three")
+
+        @server.tool
+        def both_of_three(ctx: Context[Any]) -> int:
+            return len(ctx.lifespan)
+
+        asyncio.run(main())
+        assert log.events == ["enter", "enter model", "leave model", "leave"]
+        assert "stuck did not end within 0.1 s" in caplog.text
+
+    def test_two_of_one_class_are_refused(self) -> None:
+        with pytest.raises(
+            RegistrationError, match="the lifespans plain and plain both yield a Model: let one of them"
+        ):
+            Server(lifespan=[model_of(Log(), "def"), model_of(Log(), "def")])
+
+    def test_one_that_comes_after_the_first_call_is_refused(self) -> None:
+        server, _ = make_server("def")
+        with SyncClient(server) as client:
+            client.call_tool("in_thread")
+            with pytest.raises(RegistrationError, match="Session comes too late: register it before the first call"):
+                server.lifespan(Session)
         server.lifespan(Session)
 
 
@@ -510,12 +647,24 @@ def test_it_comes_before_the_handlers_that_take_what_it_yields() -> None:
     def use(pool: Pool) -> None: ...
 
     with pytest.raises(
-        RegistrationError, match="use takes a Pool, which the lifespan live yields: register the lifespan"
+        RegistrationError,
+        match=r"use takes a Pool, which the lifespan live yields: register the lifespan before it, or let it take that as "
+        r"ctx\.lifespan",
     ):
 
         @server.lifespan
         def live() -> Iterator[Pool]:
             yield Pool()
+
+
+def test_a_class_that_json_cannot_carry_names_the_lifespan_as_a_cure() -> None:
+    server = Server("late")
+    with pytest.raises(
+        RegistrationError, match=r"JSON cannot carry; .*; if a lifespan yields it, register the lifespan first"
+    ):
+
+        @server.tool
+        def use(session: Session) -> None: ...
 
 
 def test_an_isolated_tool_cannot_have_it() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any
 
 import pytest
 from test_dependencies import ways
 
-from linkspan import Client, Context, RegistrationError, Server, SyncClient
+from linkspan import Call, Client, Context, Depends, RegistrationError, Server, SyncClient
 
 LONG = 60.0
 
@@ -75,6 +78,98 @@ class TestTimeout:
             assert client.call_tool("stuck").text == "stuck was stopped after 0.2 s"
             assert client.call_tool("stuck").is_error
         release.set()
+
+
+LIMITS: list[dict[str, Any]] = [{}, {"timeout": LONG}, {"concurrency": 1}, {"timeout": LONG, "concurrency": 1}]
+
+
+class TestTheEnd:
+    """A body ends before what surrounds it does, whatever its limits are."""
+
+    @pytest.mark.parametrize("limits", LIMITS, ids=str)
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_a_cancelled_body_ends_before_its_dependencies_and_its_middleware(
+        self, is_async: bool, limits: dict[str, Any]
+    ) -> None:
+        server, events, began, over = Server("shop"), list[str](), threading.Event(), threading.Event()
+        _surround(server, events, over)
+
+        @server.tool(**limits)
+        async def on_loop(_: Annotated[None, Depends(partial(_opened, events))]) -> None:
+            try:
+                began.set()
+                await asyncio.sleep(LONG)
+            finally:
+                await asyncio.sleep(0.05)
+                events.append("body")
+
+        @server.tool(**limits)
+        def in_thread(ctx: Context, _: Annotated[None, Depends(partial(_opened, events))]) -> None:
+            began.set()
+            while not ctx.cancelled:
+                time.sleep(0.01)
+            time.sleep(0.05)
+            events.append("body")
+
+        async def main() -> None:
+            async with Client(server) as client:
+                call = asyncio.ensure_future(client.call_tool("on_loop" if is_async else "in_thread"))
+                await asyncio.to_thread(began.wait, LONG)
+                call.cancel()
+                await asyncio.wait([call])
+                await asyncio.to_thread(over.wait, LONG)
+
+        asyncio.run(main())
+        assert events == ["body", "dependency", "middleware"]
+
+    def test_a_coroutine_that_takes_too_long_ends_before_its_middleware(self) -> None:
+        server, events, over = Server("shop"), list[str](), threading.Event()
+        _surround(server, events, over)
+
+        @server.tool(timeout=0.05)
+        async def late(_: Annotated[None, Depends(partial(_opened, events))]) -> None:
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                await asyncio.sleep(0.05)
+                events.append("body")
+
+        with SyncClient(server) as client:
+            assert client.call_tool("late").text == "late was stopped after 0.05 s"
+        assert events == ["body", "dependency", "middleware"]
+
+    def test_a_coroutine_that_does_not_end_holds_up_its_answer_for_a_second_only(self) -> None:
+        server, release = Server("shop"), asyncio.Event()
+
+        @server.tool(timeout=0.05)
+        async def stubborn() -> None:
+            while not release.is_set():
+                with suppress(asyncio.CancelledError):
+                    await release.wait()
+
+        async def main() -> None:
+            async with Client(server) as client:
+                assert (await client.call_tool("stubborn")).text == "stubborn was stopped after 0.05 s"
+                release.set()
+
+        asyncio.run(asyncio.wait_for(main(), LONG))
+
+
+def _surround(server: Server, events: list[str], over: threading.Event) -> None:
+    @server.middleware(only=["tools/call"])
+    async def last(call: Call, call_next: Any) -> Any:
+        try:
+            return await call_next()
+        finally:
+            events.append("middleware")
+            over.set()
+
+
+def _opened(events: list[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        events.append("dependency")
 
 
 class TestConcurrency:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from typing import Annotated, Any
@@ -427,6 +428,94 @@ class TestRefused:
     def test_blocking_and_async(self) -> None:
         with pytest.raises(RegistrationError, match="leave out blocking=True"):
             shop().middleware(blocking=True)(awaits)
+
+
+class TestBothFail:
+    """A middleware that fails because its handler failed does not hide what the handler said."""
+
+    def kinds(self) -> dict[str, Any]:
+        def generator(call: Call) -> Steps:
+            try:
+                return (yield)
+            finally:
+                raise OSError("cannot write the log")
+
+        async def coroutine(call: Call, call_next: Any) -> Any:
+            try:
+                return await call_next()
+            finally:
+                raise OSError("cannot write the log")
+
+        def forgets(call: Call) -> Steps:
+            with contextlib.suppress(Exception):
+                yield
+            return None
+
+        def again(call: Call) -> Steps:
+            try:
+                yield
+            except Exception:
+                yield
+            return None
+
+        return {"generator": generator, "coroutine": coroutine, "forgets": forgets, "again": again}
+
+    @ways
+    @pytest.mark.parametrize("blocking", [False, True])
+    @pytest.mark.parametrize("kind", ["generator", "coroutine", "forgets", "again"])
+    def test_the_client_gets_the_error_of_the_handler_and_the_log_has_both(
+        self, call: Any, kind: str, blocking: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server = Server("shop")
+        server.middleware(blocking=blocking and kind != "coroutine")(self.kinds()[kind])
+
+        @server.tool
+        def refused() -> None:
+            raise ToolError("No flight on that day")
+
+        @server.tool
+        def broken() -> None:
+            raise KeyError("timetable")
+
+        assert call(server, "refused", {}) == "No flight on that day"
+        assert [each.getMessage().partition(" failed")[0] for each in caplog.records] == [f"middleware {kind}"]
+        caplog.clear()
+        incident = call(server, "broken", {}).rpartition(" ")[2]
+        first, second = caplog.records
+        assert first.getMessage().startswith(f"middleware {kind} failed")
+        assert second.getMessage().startswith("tool 'broken' failed")
+        assert incident in second.getMessage()
+        assert isinstance(second.exc_info[1], KeyError)  # type: ignore[index]
+
+    @pytest.mark.parametrize("chosen", ["answer", "cause"])
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_a_middleware_may_replace_the_error_on_purpose(self, is_async: bool, chosen: str) -> None:
+        server = Server("shop", configuration=Configuration(tool_error_mode="message"))
+
+        def replacing(error: KeyError) -> None:
+            if chosen == "answer":
+                raise ToolError(f"There is no {error}")
+            raise LookupError(f"There is no {error}") from error
+
+        def generator(call: Call) -> Steps:
+            try:
+                return (yield)
+            except KeyError as error:
+                return replacing(error)
+
+        async def coroutine(call: Call, call_next: Any) -> Any:
+            try:
+                return await call_next()
+            except KeyError as error:
+                return replacing(error)
+
+        server.middleware(coroutine if is_async else generator)
+
+        @server.tool
+        def price() -> None:
+            raise KeyError("pear")
+
+        assert by_json(server, "price", {}) == "There is no 'pear'"
 
 
 class Trouble(Exception):

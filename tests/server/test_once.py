@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +14,17 @@ from test_asking import Client, accept, text
 from linkspan import Context, Server
 from linkspan.runtime.system import RealSystem
 from linkspan.server.dispatch import Dispatcher
+from linkspan.stores import StoreError
 from linkspan.wire.values import Limits
 from talk import connected, say
 
 YES = {"sure": accept(sure=True)}
 
 
-def shop(**options: Any) -> tuple[Server, list[int]]:
+def shop(charged: list[int] | None = None, **options: Any) -> tuple[Server, list[int]]:
     """A server that charges after a question, and what it charged."""
     server = Server("shop", **options)
-    charged: list[int] = []
+    charged = [] if charged is None else charged
 
     @server.tool
     def buy(price: int, ctx: Context) -> str:
@@ -279,11 +281,150 @@ def test_as_many_requests_as_allowed_are_remembered_and_one_more_costs_the_oldes
     assert buy(1) == ["receipt 5"]
 
 
-def test_several_workers_are_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
-    server, _ = shop()
-    Client(server).call("early")
-    assert caplog.text == ""
-    with server.sharing.by_workers():
-        for _ in range(2):
-            Client(server).call("early")
-    assert caplog.text.count("several serve here") == 1
+# Several processes with one store.
+
+
+def processes(tmp_path: Path, **options: Any) -> tuple[list[Client], list[int]]:
+    """Two servers, as two processes have them, and what both have charged."""
+    url, charged = f"sqlite://{tmp_path / 'store.db'}", list[int]()
+    clients: list[Client] = []
+    for _ in range(2):
+        server, _ = shop(charged, store=url, **options)
+        clients.append(Client(server))
+    return clients, charged
+
+
+@pytest.mark.parametrize("tool", ["buy", "buy_async"])
+def test_a_replay_at_another_process_gets_the_same_value_and_charges_nothing(tool: str, tmp_path: Path) -> None:
+    (one, other), charged = processes(tmp_path)
+    first = one.call(tool, {"price": 5})
+    for client in (other, one, other):
+        assert text(client.answer(first, YES, tool, {"price": 5})) == "receipt 1"
+    assert charged == [5]
+    assert text(other.answer(other.call(tool, {"price": 5}), YES, tool, {"price": 5})) == "receipt 2"
+
+
+def test_what_ran_before_the_first_question_does_not_run_in_the_process_that_gets_the_answer(tmp_path: Path) -> None:
+    (one, other), charged = processes(tmp_path)
+    first = one.call("early")
+    assert [text(each.answer(first, YES, "early")) for each in (other, one)] == ["order 1"] * 2
+    assert charged == [1]
+
+
+def test_replays_at_two_processes_at_once_share_one_run(tmp_path: Path) -> None:
+    clients, charged = processes(tmp_path)
+    for tool in ("buy", "buy_async"):
+        charged.clear()
+        first = clients[0].call(tool, {"price": 5})
+        found: list[str] = []
+
+        def replay(client: Client, tool: str = tool, first: Any = first, found: list[str] = found) -> None:
+            found.append(text(client.answer(first, YES, tool, {"price": 5})))
+
+        threads = [threading.Thread(target=replay, args=(clients[number % 2],)) for number in range(6)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(30)
+        assert (found, charged) == (["receipt 1"] * 6, [5])
+
+
+def flaky(tmp_path: Path, work: Callable[[], object]) -> list[Client]:
+    clients: list[Client] = []
+    for _ in range(2):
+        server = Server("flaky", store=f"sqlite://{tmp_path / 'store.db'}")
+
+        @server.tool
+        def pay(ctx: Context) -> str:
+            ctx.ask("sure", bool, "Sure?")
+            return str(ctx.once("pay", work))
+
+        @server.tool
+        async def pay_async(ctx: Context) -> str:
+            async def later() -> object:
+                return work()
+
+            await ctx.ask("sure", bool, "Sure?")
+            return str(await ctx.once("pay", later))
+
+        clients.append(Client(server))
+    return clients
+
+
+@pytest.mark.parametrize("tool", ["pay", "pay_async"])
+def test_what_raised_in_one_process_runs_in_another(tool: str, tmp_path: Path) -> None:
+    runs: list[int] = []
+
+    def work() -> str:
+        runs.append(1)
+        if len(runs) == 1:
+            raise OSError("the bank is closed")
+        return "paid"
+
+    one, other = flaky(tmp_path, work)
+    first = one.call(tool)
+    assert one.answer(first, YES, tool)["isError"]
+    assert [text(each.answer(first, YES, tool)) for each in (other, one)] == ["paid"] * 2
+    assert len(runs) == 2
+
+
+def test_a_value_that_cannot_be_stored_stays_where_it_is_and_does_not_run_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs: list[int] = []
+
+    def work() -> object:
+        runs.append(1)
+        return ("a", "tuple")
+
+    one, other = flaky(tmp_path, work)
+    first = one.call("pay")
+    assert [text(one.answer(first, YES, "pay")) for _ in range(2)] == ["('a', 'tuple')"] * 2
+    assert "returned a tuple, which other processes cannot have" in caplog.text
+    assert other.answer(first, YES, "pay")["isError"]
+    assert "which only that process has: return text, numbers, lists or mappings" in caplog.text
+    assert runs == [1]
+
+
+def test_what_a_process_that_died_has_begun_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("linkspan.serve.stored_once._PATIENCE", 0.1)
+    runs: list[int] = []
+
+    class Killed(BaseException):
+        """Stands for the end of a process in the middle of the function."""
+
+    def work() -> object:
+        runs.append(1)
+        raise Killed
+
+    one, other = flaky(tmp_path, work)
+    first = one.call("pay")
+    monkeypatch.setattr("linkspan.serve.stored_once.StoredValue.give_up", lambda _: None)
+    one.answer(first, YES, "pay")
+    assert other.answer(first, YES, "pay")["isError"]
+    assert "it may have been carried out" in caplog.text
+    assert runs == [1]
+
+
+def test_without_the_store_what_must_happen_once_does_not_happen(tmp_path: Path) -> None:
+    (one, _), charged = processes(tmp_path)
+    first = one.call("buy", {"price": 5})
+    server = one.server
+    server.store.put = refuse  # type: ignore[method-assign]
+    refused = one.answer(first, YES, "buy", {"price": 5})
+    assert "the store cannot be reached" in refused["message"]
+    assert charged == []
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise StoreError("it is away")
+
+
+def test_the_values_in_the_store_are_bounded_too(tmp_path: Path) -> None:
+    (one, _), _ = processes(tmp_path, limits=Limits(max_once=3))
+    for price in range(8):
+        one.answer(one.call("buy", {"price": price}), YES, "buy", {"price": price})
+    store = one.server.store
+    assert len(store._run("SELECT key FROM {p}records WHERE key LIKE 'once/%'")) == 3  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -131,6 +132,41 @@ def test_a_class_tool_is_listed_and_called() -> None:
 )
 def test_a_class_is_named_in_snake_case(written: str, name: str) -> None:
     assert type(written, (Tool,), {"call": staticmethod(lambda: None)}).name == name  # type: ignore[attr-defined]
+
+
+def getWeather(city: str = "") -> str:
+    return city
+
+
+class Forecast:
+    def __call__(self, city: str = "") -> str:
+        return city
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(getWeather, "getWeather"), (partial(partial(getWeather), city="Rome"), "getWeather"), (Forecast(), "forecast")],
+)
+def test_a_function_keeps_its_name(function: Any, name: str) -> None:
+    server = Server()
+    server.tool(function)
+    server.prompt(function)
+    server.resource("weather://all")(function)
+    server.define_tool("prefix." + Tool.define(handler=function).name, handler=function)
+    listed = [
+        server.handle({"jsonrpc": "2.0", "id": 1, "method": f"{kind}/list"})
+        for kind in ("tools", "prompts", "resources")
+    ]
+    assert [
+        [each["name"] for each in items]
+        for reply in listed
+        for items in reply["result"].values()
+        if isinstance(items, list)
+    ] == [
+        [name, f"prefix.{name}"],
+        [name],
+        [name],
+    ]
 
 
 def test_call_may_be_static_class_or_plain_method_sync_or_async() -> None:
@@ -497,7 +533,12 @@ def test_custom_methods_protect_what_exists() -> None:
     tasks = ("tasks/get", "tasks/anything", "notifications/tasks", "notifications/tasks/status")
     others = ("ping", "add", "server/discover", "notifications/cancelled", "rpc.x")
     for taken in (*others, *from_server, *tasks, "skills/list", "skills/get"):
-        with pytest.raises(MethodAlreadyDefinedError, match="already defined") as caught:
+        problem = (
+            "already defined"
+            if taken in ("ping", "add", "server/discover")
+            else "is reserved: choose a name with a prefix"
+        )
+        with pytest.raises(MethodAlreadyDefinedError, match=problem) as caught:
             server.define_custom_method(method_name=taken, handler=lambda params: None)
         assert caught.value.method_name == taken
     with pytest.raises(RegistrationError, match="needs a name"):

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 
 import pytest
 
-from linkspan import Configuration, Context, Server
+from linkspan import Configuration, Context, Server, ToolError
 from linkspan.serve.event_loop import AsyncMemoryTransport
 from linkspan.serve.memory import MemoryTransport
+from linkspan.server.configuration import InstrumentationData
 
 pydantic = pytest.importorskip("pydantic")
 PATIENCE = 30.0
@@ -252,3 +253,34 @@ def test_around_request_that_raises_ends_the_request_as_the_handler_would(when: 
     assert answer["result"]["content"][0]["text"].startswith("Internal error occurred (incident ")
     assert [str(each) for each in reported] == ["around"]
     assert ran == ([] if when == "before" else ["plain"])
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("surrounded", [False, True])
+def test_around_request_does_not_hide_the_error_of_the_handler(
+    is_async: bool, surrounded: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    @contextmanager
+    def around(_: InstrumentationData) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            raise OSError("cannot write the log")
+
+    server = Server(configuration=Configuration(around_request=around))
+
+    @server.tool
+    def plain() -> None:
+        raise ToolError("No flight on that day")
+
+    @server.tool
+    async def later() -> None:
+        raise ToolError("No flight on that day")
+
+    if surrounded:
+        server.middleware(lambda call: None)
+    reply = server.handle(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "later" if is_async else "plain"}}
+    )
+    assert reply["result"]["content"][0]["text"] == "No flight on that day"
+    assert [each.getMessage().partition(" failed")[0] for each in caplog.records] == ["around_request"]

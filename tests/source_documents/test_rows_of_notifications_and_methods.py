@@ -144,6 +144,7 @@ def test_a_custom_method_takes_no_name_that_is_there_already(taken: str) -> None
         server.define_custom_method(method_name=taken, handler=lambda params: 2)
     assert (str(caught.value), caught.value.method_name) == (f"Method {taken} already defined", taken)
     assert result(server, "add") == 1
+    assert isinstance(caught.value, Server.MethodAlreadyDefinedError)
 
 
 # G4

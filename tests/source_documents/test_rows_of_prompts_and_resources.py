@@ -13,7 +13,6 @@ from linkspan import (
     Content,
     Context,
     Prompt,
-    RegistrationError,
     Resource,
     ResourceTemplate,
     Server,
@@ -184,19 +183,33 @@ def test_a_resource_has_four_fields_and_leaves_out_what_is_not_set() -> None:
     ]
 
 
-# E1b and C6: the URI of the source documents, `example.com/my_resource`, is none without a scheme, and refused
-def test_a_resource_that_carries_its_text_is_read_without_a_handler() -> None:
-    with pytest.raises(RegistrationError, match=r"write 'https://example\.com/my_resource'"):
-        Resource(uri="example.com/my_resource", mime_type="text/plain", text="Lorem ipsum dolor sit amet")
-    uri = "https://example.com/my_resource"
-    resource = Resource(uri=uri, mime_type="text/plain", text="Lorem ipsum dolor sit amet")
-    server = Server(resources=[resource])
+# E1b and C6: the URI of the source documents has no scheme, of which a warning tells once
+@pytest.mark.parametrize("written", ["value", "class"])
+def test_a_resource_that_carries_its_text_is_read_without_a_handler(
+    written: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class MyResource(Resource):
+        uri = "example.com/my_resource"
+        mime_type = "text/plain"
+
+        def contents(self) -> str:
+            return "Lorem ipsum dolor sit amet"
+
+    value = Resource(uri="example.com/my_resource", mime_type="text/plain", text="Lorem ipsum dolor sit amet")
+    if written == "class":
+        caplog.clear()
+    server = Server(resources=[value if written == "value" else MyResource])
+    uri = "example.com/my_resource"
     assert result(server, "resources/list")["resources"] == [
         {"uri": uri, "name": "my_resource", "mimeType": "text/plain"}
     ]
     assert result(server, "resources/read", uri=uri)["contents"] == [
         {"uri": uri, "mimeType": "text/plain", "text": "Lorem ipsum dolor sit amet"}
     ]
+    [warning] = caplog.messages
+    assert warning.startswith(
+        "the URI 'example.com/my_resource' has no scheme, so some clients refuse it: write 'https://example.com/my_resource'"
+    )
 
 
 # E2

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 from speakers import SseStream, StdioServer, http_request, post
 from spoken import HELLO
 
-from linkspan import Server, StdioTransport
+from linkspan import Context, Server, StdioTransport
 from over_http import serving
 
 EXAMPLE = """
@@ -54,6 +57,45 @@ def test_a_transport_is_made_for_a_server_and_open_blocks_until_the_end() -> Non
         assert process.codes == []
     assert process.codes == [0]
     assert StdioTransport(server)
+
+
+# I1
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_transport_that_is_closed_cancels_what_runs_and_lets_open_return(is_async: bool) -> None:
+    server, running, cancelled = Server(), threading.Event(), threading.Event()
+
+    @server.tool
+    async def on_loop() -> None:
+        running.set()
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            cancelled.set()
+
+    @server.tool
+    def in_thread(ctx: Context) -> None:
+        running.set()
+        while not ctx.cancelled:
+            time.sleep(0.01)
+        cancelled.set()
+
+    read_from, write_to = os.pipe()
+    answers, output = os.pipe()
+    codes: list[int] = []
+    with StdioTransport(server, input_fd=read_from, output_fd=output, watch_parent=False) as transport:
+        thread = threading.Thread(target=lambda: codes.append(transport.open()))
+        thread.start()
+        call = {"name": "on_loop" if is_async else "in_thread"}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        os.write(write_to, json.dumps(message).encode() + b"\n")
+        assert running.wait(PATIENCE)
+    thread.join(PATIENCE)
+    assert codes == [0]
+    assert cancelled.wait(PATIENCE)
+    transport.close()
+    assert transport.open() == 0
+    for each in (read_from, write_to, answers, output):
+        os.close(each)
 
 
 # I2

@@ -7,13 +7,14 @@ Hints are read from what the server left behind; each rule is a pattern over its
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from linkspan.errors import LinkspanError
 from linkspan.text import clip
+from linkspan.types.base import JSON, is_object
 
 __all__ = [
     "NOWHERE",
@@ -45,7 +46,9 @@ __all__ = [
     "ToolFailed",
     "hint_for_ending",
     "hint_for_missing_command",
+    "hint_for_refusal",
     "hint_for_silence",
+    "last_words",
 ]
 
 
@@ -179,14 +182,14 @@ class ClientError(LinkspanError):
             lines.append(f"  {'command' if self.command else 'url'}: {where}")
         if self.delivery == "maybe_sent":
             lines.append("  delivery: maybe_sent (the server may have acted on the request)")
-        lines += [f"  stderr: {line}" for line in _last_words(self.stderr)]
+        lines += [f"  stderr: {line}" for line in last_words(self.stderr)]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
 
 
-def _last_words(stderr: str) -> list[str]:
-    """Return the last lines; of a traceback first what was raised, then the author's frames."""
+def last_words(stderr: str) -> list[str]:
+    """Return the last 12 lines of what a server printed; of a traceback first what was raised, then the author's frames."""
     lines = stderr.splitlines()
     if _TRACEBACK not in lines:
         return lines[-_SHOWN_LINES:]
@@ -339,19 +342,41 @@ def _match(text: str) -> str | None:
     return None
 
 
-def hint_for_ending(ending: Ending) -> str | None:
-    """Return a hint at what may have ended a server process."""
+def hint_for_ending(ending: Ending, command: str | None = None) -> str | None:
+    """Return a hint at what may have ended the server process that `command` started."""
     if found := _match(ending.stderr):
         return found
     if ending.stray:
         return _about_stray(ending.stray[0])
     if ending.exit_code == 127:
         return "the shell did not find a command: install it, or give its full path [LS-117]"
+    if ending.exit_code == 0 and (file := re.search(r"([^\s/\\'\"]+\.py)['\"]?$", command or "")):
+        return (
+            f"{file[1]} ended without serving: write `server = linkspan.Server(...)` at its top level, or let it run the server "
+            "of another SDK [LS-118]"
+        )
     if ending.exit_code == 0:
         return "it exited without an error: check that it is a stdio server, and its arguments [LS-118]"
     if ending.signal == "SIGKILL":
         return "it was killed: the system may have run out of memory [LS-119]"
     return None
+
+
+_NO_WAY_BACK: Final = re.compile(r"no back-channel|server-initiated requests? (?:is|are) unavailable")
+"""What servers answer whose code asks as in the handshake era, where this client agreed on a revision that asks otherwise."""
+_INCAPABLE: Final = re.compile(r"The client does not support what this needs: ([\w, ]+)")
+_FOR_CAPABILITY: Final = {"elicitation": "elicitation=...", "sampling": "sampling=...", "roots": "roots=[...]"}
+
+
+def hint_for_refusal(text: str, data: JSON = None) -> str | None:
+    """Return a hint at how to be served, for the text (and the `data`) with which a server refused or failed a request."""
+    if _NO_WAY_BACK.search(text):
+        return 'the server asks in the way of older revisions: pass era="legacy" to the client [LS-307]'
+    declared: JSON = data.get("requiredCapabilities") if is_object(data) else None
+    named = _INCAPABLE.search(text)
+    required: Collection[str] = declared if is_object(declared) else named[1].split(", ") if named is not None else ()
+    wanted = [option for name, option in _FOR_CAPABILITY.items() if name in required]
+    return f"pass {' and '.join(wanted)} to the client [LS-303]" if wanted else None
 
 
 def hint_for_silence(ending: Ending, *, starting: bool, at_url: bool = False) -> str | None:

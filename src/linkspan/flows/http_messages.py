@@ -20,6 +20,7 @@ from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.record import Revision
 from linkspan.text import clip
 from linkspan.types.base import ABSENT, JSON
+from linkspan.wire.challenges import is_scope, read_challenges
 from linkspan.wire.headers import encode_value, value_at
 from linkspan.wire.jsonrpc import Batch, ErrorResponse, Malformed, Message, RequestId, Response, decode
 from linkspan.wire.redaction import redact
@@ -31,6 +32,7 @@ __all__ = [
     "excerpt",
     "http_error",
     "mirrored",
+    "refused_token_hint",
     "retry_after",
     "secrets_in",
     "shown_url",
@@ -49,7 +51,7 @@ _SHOWN: Final = 120
 _LONGEST_WAIT: Final = 86400.0
 _PATH: Final = "check the path of the URL; it often ends with /mcp [LS-211]"
 _HINTS: Final = {
-    401: "it requires credentials: pass headers={'Authorization': ...} [LS-212]",
+    401: "it requires credentials, and none were sent: pass headers={'Authorization': ...} [LS-212]",
     403: "the credentials do not permit it, or the server does not allow this Host or Origin [LS-213]",
     404: _PATH,
     405: _PATH,
@@ -99,6 +101,25 @@ def http_error(
     found.status = status
     found.retry_after = wait
     return found
+
+
+def refused_token_hint(status: int, challenge: str) -> str | None:
+    """Return the hint at why a request with a token was refused; None for a status that is not about the token.
+
+    `challenge` is the WWW-Authenticate header of the answer. Only the log of the server has the reason (RFC 6750, section 3.1).
+    """
+    if status == 401:
+        return (
+            "it refused the token or password that was sent, which may have expired, or be for another server; the log of the "
+            "server has the reason (of a Linkspan server, under linkspan.http) [LS-221]"
+        )
+    if status == 403:
+        for each in read_challenges(challenge):
+            if each.parameters.get("error") == "insufficient_scope":
+                scopes = [name for name in each.parameters.get("scope", "").split() if is_scope(name)]
+                names = clip(" ".join(scopes), _SHOWN, "...") or "a scope"
+                return f"the token that was sent is valid, but lacks {names}: get one with more scopes [LS-222]"
+    return None
 
 
 def retry_after(value: str, now: float) -> float | None:

@@ -15,7 +15,8 @@ from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, R
 from linkspan.flows.client_errors import ClientError, InvalidResponse, ServerError
 from linkspan.flows.requesting import Repeatable, member, request, request_with_rounds, total_of
 from linkspan.flows.state import DEFAULT_CALL, CallOptions, Catalogue, ClientCall, ClientState, principal_of
-from linkspan.flows.tool_results import Head, ToolResult, check_output, read_head
+from linkspan.flows.tool_results import Head, ToolResult, check_output, read_head, unlisted
+from linkspan.text import clip
 from linkspan.types.base import JSON, Wire
 from linkspan.types.messages import (
     CallToolResult,
@@ -108,6 +109,11 @@ def _traced(context: Mapping[str, str]) -> Mapping[str, JSON]:
 # Tools.
 
 
+def _check_mapping(call: str, name: str, value: object) -> None:
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"{call}() takes a mapping for {name}, such as {{'city': 'Rome'}}, not {clip(repr(value), 60)}")
+
+
 class _MarkedSafe(Repeatable, frozen=True):
     """A tool may be called twice if it is declared read-only or idempotent."""
 
@@ -130,7 +136,10 @@ class _MarkedSafe(Repeatable, frozen=True):
 def call_tool(
     state: ClientState, name: str, arguments: Mapping[str, Any] | None = None, options: CallOptions = DEFAULT_CALL
 ) -> Flow[ToolResult]:
-    """Call a tool. Raises: ClientError; a tool's own failure is a result with `is_error`."""
+    """Call a tool. Raises: ClientError; a tool's own failure is a result with `is_error`; TypeError for other arguments."""
+    given: object = arguments
+    if type(given) is not dict:  # most are
+        _check_mapping("call_tool", "arguments", given)
     if state.surround is not None and not options.surrounded:
         found = yield from state.surround(
             "tools/call",
@@ -180,7 +189,9 @@ def call_tool(
             return finished
         raw, head = finished, final_head(state, spec, finished)
     tool = mine.tools.get(name, known)  # the list may have been forgotten meanwhile
-    if tool is None or tool.output_schema is None:
+    if tool is None:
+        return ToolResult(head, raw, state.origin, name, unlisted(state, mine, head))
+    if tool.output_schema is None:
         return ToolResult(head, raw, state.origin, name)
     return ToolResult(head, raw, state.origin, name, check_output(state, mine, tool, head))
 
@@ -363,7 +374,8 @@ def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_C
 def get_prompt(
     state: ClientState, name: str, arguments: Mapping[str, str] | None = None, options: CallOptions = DEFAULT_CALL
 ) -> Flow[GetPromptResult]:
-    """Get a prompt's messages. Raises: ClientError."""
+    """Get a prompt's messages. Raises: ClientError; TypeError for other arguments."""
+    _check_mapping("get_prompt", "arguments", arguments)
     if state.surround is not None and not options.surrounded:
         return (
             yield from state.surround(
@@ -388,7 +400,8 @@ def complete(
     given: Mapping[str, str] | None = None,
     options: CallOptions = DEFAULT_CALL,
 ) -> Flow[Completion]:
-    """Complete what the user has typed of an argument. Raises: ClientError."""
+    """Complete what the user has typed of an argument. Raises: ClientError; TypeError for other arguments."""
+    _check_mapping("complete", "given", given)
     if isinstance(ref, str):
         ref = ResourceTemplateReference(ref) if "://" in ref else PromptReference(ref)
     if state.surround is not None and not options.surrounded:
@@ -442,7 +455,8 @@ def call_method(
     params: Mapping[str, Any] | None = None,
     options: CallOptions = DEFAULT_CALL,
 ) -> Flow[JSON]:
-    """Call a method by its name, for what has no method here; return the result as it came. Raises: ClientError."""
+    """Call a method by its name, for what has no method here; return the result as it came. Raises: ClientError, TypeError."""
+    _check_mapping("request", "params", params)
     if state.surround is not None and not options.surrounded:
         return (
             yield from state.surround(

@@ -21,6 +21,7 @@ from linkspan.flows.client_errors import (
     HttpError,
     InvalidResponse,
     ServerError,
+    hint_for_refusal,
 )
 from linkspan.flows.state import ClientState
 from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
@@ -201,6 +202,7 @@ def server_error(state: ClientState, spec: RequestSpec, answer: ErrorResponse) -
         code=answer.code,
         message=answer.message,
         data=answer.data,
+        hint=hint_for_refusal(answer.message, answer.data),
     )
 
 

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Never, TypeVar, overload
 
 import msgspec
 from msgspec import Raw, UnsetType
 
 from linkspan.errors import RegistrationError
-from linkspan.flows.client_errors import InvalidResponse, Origin, ToolFailed
+from linkspan.flows.client_errors import InvalidResponse, Origin, ToolFailed, hint_for_refusal
 from linkspan.flows.state import Catalogue, ClientState, OutputCheck
-from linkspan.text import clip
-from linkspan.types.base import JSON, UNSET, JSONObject, Meta, UnknownContent, Wire
+from linkspan.text import clip, no_attribute
+from linkspan.types.base import (
+    JSON,
+    UNSET,
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    JSONObject,
+    Meta,
+    ResourceLink,
+    TextContent,
+    UnknownContent,
+    Wire,
+)
 from linkspan.types.messages import Tool
 from linkspan.wire.values import decode_content
 
 __all__ = [
+    "NOT_LISTED",
     "Head",
     "ToolResult",
     "check_output",
     "read_head",
+    "unlisted",
 ]
 
 
 T = TypeVar("T")
+
+NOT_LISTED: Final = "not checked: the tools were not listed, so the output schema is not known; call list_tools() first"
+"""The problem of structured content whose tool is not known."""
 
 
 class Head(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,7 +63,7 @@ class ToolResult:
     """What a tool answered.
 
     Attributes: `is_error`, `structured` (the JSON value beside the content, None if there is none), `meta`, `problems` (what
-    does not fit the tool's output schema, if it was checked leniently), `raw` (all of it, as it came).
+    does not fit the tool's output schema, or was not checked), `raw` (all of it, as it came).
     """
 
     __slots__ = ("_blocks", "_head", "_origin", "_tool", "problems", "raw")
@@ -59,8 +78,16 @@ class ToolResult:
 
     def __repr__(self) -> str:
         """Show what matters in a debugger."""
-        shown = repr(self._head.structured_content) if self.has_structured else repr(self.text)
-        return f"ToolResult({'is_error=True, ' if self.is_error else ''}{clip(shown, 200, '...')})"
+        whole = repr(self.structured) if self.has_structured else ", ".join(map(_brief, self.content))
+        shown = clip(whole, 200, "...")
+        return f"ToolResult({'is_error=True' + ', ' * bool(shown) if self.is_error else ''}{shown})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            from linkspan.habits import RESULT
+
+            raise no_attribute(self, name, RESULT)
 
     def _repr_html_(self) -> str | None:  # what notebooks look for, as the next one
         from linkspan.types.display import html
@@ -134,6 +161,16 @@ class ToolResult:
                 delivery="answered",
             ) from None
 
+    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write the pictures, sounds and embedded files into new files of `folder`; return their paths, in order.
+
+        The files are called `result-1.png` and so on: the end by the media type, the number the next that is free. Raises:
+        OSError; ValueError for data that is not valid base64.
+        """
+        from linkspan.flows.saving import save_blocks
+
+        return save_blocks(self.content, folder)
+
     def raise_for_error(self) -> ToolResult:
         """Return this result, or raise. Raises: ToolFailed if the tool answered with an error."""
         if not self.is_error:
@@ -144,7 +181,23 @@ class ToolResult:
             delivery="answered",
             message=self.text,
             data=self.structured,
+            hint=hint_for_refusal(self.text),
         )
+
+
+def _brief(block: Wire) -> str:
+    """Return a block as the repr of a result shows it: a text as it is, anything else by its type and size."""
+    match block:
+        case TextContent(text):
+            return repr(text)
+        case ImageContent(data, kind) | AudioContent(data, kind):
+            return f"<{kind}, {len(data) * 3 // 4 - data[-2:].count('=')} bytes>"
+        case EmbeddedResource(resource):
+            return f"<resource {resource.uri}>"
+        case ResourceLink(uri):
+            return f"<resource_link {uri}>"
+        case _:
+            return f"<{getattr(block, 'type', 'block')}>"
 
 
 def _json_in(text: str) -> list[JSON]:
@@ -159,6 +212,12 @@ def _block(members: JSONObject) -> Wire:
         return decode_content(members)
     except msgspec.ValidationError:
         return UnknownContent(members)
+
+
+def unlisted(state: ClientState, catalogue: Catalogue, head: Head) -> Sequence[str]:
+    """Return the problems of a result whose tool is not in the catalogue: what was promised for it is not known."""
+    promised = head.structured_content is not UNSET and not head.is_error and not catalogue.tools_are_complete
+    return (NOT_LISTED,) if promised and state.options.check_output != "off" else ()
 
 
 def check_output(state: ClientState, catalogue: Catalogue, tool: Tool, head: Head) -> Sequence[str]:

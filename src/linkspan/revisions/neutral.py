@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Protocol, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
@@ -90,10 +90,14 @@ class Peer(msgspec.Struct, frozen=True):
         declared = self.capabilities.get(capability)
         if not isinstance(declared, Mapping) or not _exists(self.revision, capability, part):
             return False
-        if part is None or part in declared:
+        if part is None:
             return True
+        parts = cast("Mapping[str, JSON]", declared)
+        if part in parts:
+            return _is_declared(capability, parts[part])
         has_modes = _exists(self.revision, "elicitation", "url")
-        return capability == "elicitation" and part == "form" and not (has_modes and "url" in declared)
+        by_mode = has_modes and _is_declared(capability, parts.get("url"))
+        return capability == "elicitation" and part == "form" and not by_mode
 
 
 _QUESTIONS = (ELICIT, SAMPLE, LIST_ROOTS)
@@ -102,6 +106,11 @@ _PARTS: dict[tuple[str, str | None], tuple[type[Wire], str]] = {
     ("elicitation", "url"): (ElicitParams, "url"),
     ("sampling", "tools"): (CreateMessageParams, "tools"),
 }
+
+
+def _is_declared(capability: str, value: JSON) -> bool:
+    """Return whether the value of a part of a capability declares it: an object of settings, or for most `true`."""
+    return isinstance(value, Mapping) or (value is True and capability != "extensions")
 
 
 def _exists(revision: Revision, capability: str, part: str | None) -> bool:
@@ -133,14 +142,13 @@ class Grant(msgspec.Struct, frozen=True):
     thumbprint: str | None = None
     """The key that the token is bound to (RFC 9449), whose possession each request proves."""
 
-    @property
-    def owner(self) -> str:
-        """Whose sessions and request states those of this grant are: the user, or the client where there is no user."""
-        return f"{self.issuer} {self.subject or self.client_id or ''}"
-
 
 class Access(Protocol):
     """What the transport can do with the token of a request, without showing it to the code that serves the request."""
+
+    def holds(self) -> bool:
+        """Return whether the token is still good, as far as that is known. Does not wait: it is found out now and then."""
+        ...
 
     def challenge(self, scopes: Collection[str], description: str) -> str:
         """Return the challenge that asks for a token with these scopes (RFC 6750, section 3)."""
@@ -230,6 +238,11 @@ class Observer(Protocol):
 class Span(Observer, Protocol):
     """One request in a trace or in metrics, from its beginning to its end. Neither blocks nor raises."""
 
+    @property
+    def trace(self) -> str | None:
+        """What links another span to this one, as a W3C `traceparent`; None where it is in no trace."""
+        ...
+
     def run(self, function: Callable[[], object]) -> object:
         """Run a function of the request inside the span, and the awaitable that it may return. Raises: what it raises."""
         ...
@@ -246,6 +259,9 @@ def stay() -> bool:
 
 class Request(msgspec.Struct, eq=False):
     """One request of a client, whichever era it came from. A Struct because one is made for every message."""
+
+    is_run: ClassVar[bool] = False
+    """It serves a run of a task: what was decided about the call that made the task holds for it."""
 
     id: RequestId
     method: str
@@ -275,14 +291,24 @@ class Request(msgspec.Struct, eq=False):
     """Notified of the end while no call of the request runs: it waits for a handshake client's answers."""
     spans: list[Span] | None = None
     """Those that have not ended, where requests are watched."""
+    trace: str | None = None
+    """For a run of a task: the span of the call that made it, as a W3C `traceparent`."""
     incident: str | None = None
     """The id under which its failure was logged."""
     failure: BaseException | None = None
     """What the author's function, or the encoding of its value, raised."""
     round: object = None
     """The round of questions that is open for it already, if middleware surrounds its handler."""
+    held: list[str] | None = None
+    """The dependencies of its handler that are open, by name."""
     shown: frozenset[object] = NOTHING_SHOWN
     """The conditions that hold for its caller, of those that it concerns: what depends on others does not exist for it."""
+
+    @property
+    def label(self) -> str:
+        """What people read: the method, and what it names."""
+        member = getattr(self.params, "named_by", None)
+        return self.method if member is None else f"{self.method} of {getattr(self.params, member)!r}"
 
     def cancel(self, reason: str | None) -> None:
         """Note that the client does not want the answer any more."""

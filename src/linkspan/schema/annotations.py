@@ -40,14 +40,15 @@ __all__ = [
     "dependency_of",
     "is_async_generator_function",
     "is_class",
+    "is_context_hint",
     "is_coroutine_function",
     "is_generator_function",
-    "is_provided",
     "is_routine",
     "name_of",
     "parameters_of",
     "parse_docstring",
     "peel",
+    "provided_by",
     "resolve",
     "return_hint",
     "takes_provided",
@@ -316,19 +317,40 @@ def dependency_of(parameter: Parameter, function: Callable[..., object]) -> Depe
     return next((each for each in notes if isinstance(each, Dependency)), None)
 
 
-def is_provided(hint: Any, provided: type | None) -> bool:
-    """Return whether a hint, without its metadata, is the class whose value the server provides."""
-    return provided is not None and (typing.get_origin(hint) or hint) is provided
+def is_context_hint(hint: Any, contexts: Sequence[type], where: str) -> bool:
+    """Return whether a hint, without its metadata, is a context, or one that may be None; `where` names the parameter.
+
+    Raises: RegistrationError for a subclass of a context: nothing would make one.
+    """
+    arms = typing.get_args(hint)
+    for arm in arms if type(None) in arms else (hint,):
+        kind = peel(arm)[0]
+        kind = typing.get_origin(kind) or kind
+        if kind in contexts:
+            return True
+        if is_class(kind) and kind is not object and issubclass(kind, tuple(contexts)):
+            context = contexts[0].__name__
+            raise RegistrationError(
+                f"{where} has the type {name_of(kind)}, but it gets a {context}: annotate it with {context}, and write what "
+                f"{name_of(kind)} adds as functions or dependencies"
+            )
+    return False
 
 
-def takes_provided(parameter: Parameter, function: Callable[..., object], provided: type | None) -> bool:
-    """Return whether a parameter of `function` takes the value that the server provides, by its hint if that can be resolved."""
-    if provided is None or parameter.annotation is EMPTY:
-        return False
+def provided_by(hint: Any, provided: Sequence[type]) -> type | None:
+    """Return the class, of those whose values the server provides, that a hint without its metadata is."""
+    kind = typing.get_origin(hint) or hint
+    return next((each for each in provided if each is kind), None)
+
+
+def takes_provided(parameter: Parameter, function: Callable[..., object], provided: Sequence[type]) -> type | None:
+    """Return the class whose value a parameter of `function` takes from the server, by its hint if that can be resolved."""
+    if not provided or parameter.annotation is EMPTY:
+        return None
     try:
-        return is_provided(peel(resolve(parameter.annotation, function))[0], provided)
+        return provided_by(peel(resolve(parameter.annotation, function))[0], provided)
     except (NameError, TypeError, SyntaxError, AttributeError):
-        return False
+        return None
 
 
 def _of_plain(function: types.FunctionType) -> list[Parameter]:

@@ -78,13 +78,13 @@ _HOOK = "__get_pydantic_core_schema__"
 _STREAMS = (abc.Iterator, abc.Generator, abc.AsyncIterator, abc.AsyncIterable, abc.AsyncGenerator)
 
 
-def build(hint: Any, where: str) -> Shape:
+def build(hint: Any, where: str, otherwise: str = "") -> Shape:
     """Return the shape of a hint whose strings are evaluated already.
 
-    `where` opens the message of an error, for example `add: parameter a`. Raises: RegistrationError for a type that JSON
-    cannot carry.
+    `where` opens the message of an error, for example `add: parameter a`, and `otherwise` ends the one about a class.
+    Raises: RegistrationError for a type that JSON cannot carry.
     """
-    return _Builder(where).shape(hint)
+    return _Builder(where, otherwise).shape(hint)
 
 
 def rendered(shape: Shape, out: Rendering) -> JSONObject:
@@ -98,8 +98,9 @@ def rendered(shape: Shape, out: Rendering) -> JSONObject:
 class _Builder:
     """One hint on its way to a shape: what is being looked at (for recursive types) and what type variables mean."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, otherwise: str) -> None:
         self.where = where
+        self._otherwise = otherwise
         self._open: dict[Any, RecursiveShape] = {}
         self._met: set[Any] = set()
         self._done: dict[Any, Shape] = {}
@@ -233,6 +234,7 @@ class _Builder:
             advice = "define that name at module level"
         elif isinstance(hint, type) and not hasattr(hint, "__dataclass_fields__"):
             advice = "use a dataclass, a TypedDict, or a type made of str, int, float, bool, list and dict"
+            advice += self._otherwise
         else:
             advice = "use str, int, float, bool, list, dict, a dataclass or a TypedDict"
         return RegistrationError(f"{self.where} has the type {shown}, which JSON cannot carry; {advice} [LS-702]")

@@ -18,7 +18,7 @@ from linkspan.schema.annotations import HEADER_KEYWORD, Format, Header
 from linkspan.schema.containers import UnionShape, is_nullable, without_null
 from linkspan.schema.encode import is_items
 from linkspan.schema.problems import describe_value, quote
-from linkspan.schema.shapes import INVALID, NULL, Rendering, Shape, Walk, is_marker
+from linkspan.schema.shapes import INVALID, NULL, Formatted, Rendering, Shape, Walk, is_marker
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
@@ -48,6 +48,11 @@ NUMBERS: Mapping[str, tuple[str, str, Compare]] = {
     "multiple_of": ("multipleOf", "a multiple of", _divides),
 }
 """The bounds of numbers: the keyword of each in a schema, what to call it, and the comparison."""
+_DIGITS: Mapping[str, tuple[str, Callable[[str, str], int]]] = {
+    "max_digits": ("digits", lambda whole, part: len(whole) + len(part)),
+    "decimal_places": ("decimal places", lambda whole, part: len(part)),
+}
+"""The bounds that only decimal numbers have: what is counted of the digits before and after the point."""
 LENGTHS = {
     "string": ("minLength", "maxLength", "characters"),
     "array": ("minItems", "maxItems", "items"),
@@ -81,7 +86,7 @@ def _read(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
 
 def _read_members(note: Any, bounds: dict[str, Any], extra: JSONObject) -> None:
     """Read the bounds and texts of an object from another library."""
-    for name in (*NUMBERS, "min_length", "max_length", "pattern"):
+    for name in (*NUMBERS, *_DIGITS, "min_length", "max_length", "pattern"):
         bound = getattr(note, name, None)
         if bound is not None and not callable(bound):
             bounds[name] = bound
@@ -105,11 +110,15 @@ def _bounded(shape: Shape, bounds: dict[str, Any], extra: JSONObject, where: str
     if isinstance(shape, UnionShape) and is_nullable(shape):
         found = UnionShape([_bounded(without_null(shape), bounds, {}, where), NULL])
         return Bounded(found, {}, extra) if extra else found
+    if shape.compared is not None:
+        return Compared(shape, shape.compared, bounds, extra, where)
     numeric = shape.kinds <= {"integer", "number"}
     for name in bounds:
         fits = numeric if name in NUMBERS else len(shape.kinds) == 1 and bool(shape.kinds & LENGTHS.keys())
         if name == "pattern":
             fits = shape.kinds == frozenset({"string"})
+        if isinstance(shape, Formatted):
+            fits = fits and shape.is_sized and name != "pattern"
         if not fits:
             raise RegistrationError(
                 f"{where}: the bound {name} does not apply to {shape.words}; put it on the part of the type that it bounds"
@@ -168,6 +177,54 @@ class Bounded(Shape):
             got = len(found) if counted else describe_value(value).removeprefix("the number ")
             walk.refuse(path, f"{each.words}, got {got}")
         return INVALID if broken else found
+
+
+class Compared(Bounded):
+    """A shape of values that JSON writes as texts, such as decimal numbers and dates, with limits that it states in words."""
+
+    __slots__ = ()
+
+    def __init__(self, inner: Shape, kind: type, bounds: Mapping[str, Any], extra: JSONObject, where: str) -> None:
+        super().__init__(inner, {}, extra)
+        self.bounds = dict(bounds)
+        self._checks = [_comparison(name, bound, kind, f"{where}: the bound {name}") for name, bound in bounds.items()]
+
+    def msgspec_type(self) -> Any:
+        """Refuse: msgspec compares numbers and lengths only."""
+        raise TypeError
+
+    def schema(self, out: Rendering) -> JSONObject:
+        """Return the inner schema with the limits in words, unless it is described otherwise."""
+        words = "; ".join(each.words for each in self._checks)
+        return {**self.inner.schema(out), "description": words, **self.extra}
+
+
+def _comparison(name: str, bound: Any, kind: type, what: str) -> _Check:
+    """Return the check of one limit of values of `kind`. Raises: RegistrationError for a limit that they cannot have."""
+    is_decimal = kind is decimal.Decimal
+    if is_decimal and name in _DIGITS:
+        unit, count = _DIGITS[name]
+        return _Check("", bound, f"must have at most {bound} {unit}", lambda value, most: count(*_parts(value)) <= most)
+    limit: Any = decimal.Decimal(str(bound)) if is_decimal and isinstance(bound, int | float) else bound
+    if name not in NUMBERS or (name == "multiple_of" and not is_decimal):
+        raise RegistrationError(f"{what} does not apply to a {kind.__name__}: leave it out")
+    if type(limit) is not kind:
+        raise RegistrationError(f"{what} of a {kind.__name__} must be a {kind.__name__}, not {bound!r}")
+    _, words, compare = NUMBERS[name]
+
+    def fits(value: Any, limit: Any) -> bool:
+        try:
+            return bool(compare(value, limit))
+        except TypeError:  # only one of them has a time zone
+            return False
+
+    return _Check("", limit, f"must be {words} {limit}", fits)
+
+
+def _parts(number: decimal.Decimal) -> tuple[str, str]:
+    """Return the digits on either side of the point, without zeros at the ends."""
+    whole, _, part = format(abs(number), "f").partition(".")
+    return whole.lstrip("0"), part.rstrip("0")
 
 
 def _plain(bound: Any) -> Any:

@@ -12,7 +12,7 @@ import msgspec
 from linkspan.schema.encode import canonical, is_items, to_json
 from linkspan.schema.problems import at, describe_value, join_words
 from linkspan.schema.shapes import ANY, INVALID, NEVER, NULL, TEXT, Choice, Rendering, Shape, Walk, is_marker
-from linkspan.types.base import JSON, UNSET, JSONObject, json_type
+from linkspan.types.base import JSON, UNSET, JSONObject, is_array, json_type
 
 __all__ = [
     "ArrayShape",
@@ -229,7 +229,7 @@ class UnionShape(Shape):
         return Union[tuple(natives)]  # noqa: UP007
 
     def schema(self, out: Rendering) -> JSONObject:
-        """Return the members' schemas as `anyOf`; portable input leaves out null, and says number for int or float."""
+        """Return the members' schemas as `anyOf`; number stands for int or float."""
         schemas: list[JSONObject] = []
         for member in self.members:
             found = member.schema(out)
@@ -239,8 +239,6 @@ class UnionShape(Shape):
             return {}
         if {"type": "number"} in schemas:
             schemas = [each for each in schemas if each != {"type": "integer"}]
-        if out.portable and not out.output and len(schemas) > 1:
-            schemas = [each for each in schemas if each != {"type": "null"}]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
@@ -294,6 +292,21 @@ def without_null(shape: Shape) -> Shape:
     return rest[0] if len(rest) == 1 else UnionShape(rest) if rest else shape
 
 
+def without_null_schema(schema: JSONObject) -> JSONObject:
+    """Return the schema of a member that may be left out, where null need not be written."""
+    arms: JSON = schema.get("anyOf")
+    if not is_array(arms):
+        return schema
+    each: list[JSON] = arms
+    rest = [one for one in each if one != {"type": "null"}]
+    if len(rest) in (0, len(each)):
+        return schema
+    others = {key: value for key, value in schema.items() if key != "anyOf"}
+    if others.get("default", 0) is None:
+        del others["default"]
+    return without_null_schema({**rest[0], **others}) if len(rest) == 1 else {**others, "anyOf": rest}
+
+
 def most_specific_first(members: Sequence[Shape]) -> list[Shape]:
     """Return the members of a union with dates, UUIDs and choices first: a plain `str` would swallow them."""
     return sorted(members, key=lambda each: not isinstance(each, Choice) and getattr(each, "format", None) is None)
@@ -322,11 +335,11 @@ class Field(msgspec.Struct, frozen=True):
 class ObjectShape(Container):
     """An object: its named fields, and the shape of its `others`. `make` builds the Python value from keywords.
 
-    `needed` are the keys that must be there: without it those that have no default and may not be null.
+    `needed` are the keys that must be there: without it those that have no default.
     """
 
     __slots__ = (
-        "_description", "_needed", "_nulls", "_others", "as_array", "by_key", "dropped", "fields", "make", "name",
+        "_description", "_needed", "_others", "as_array", "by_key", "dropped", "fields", "make", "name",
         "recursive", "root",
     )  # fmt: skip
     decoded = dict
@@ -356,9 +369,7 @@ class ObjectShape(Container):
         self.make = make
         self._description = description
         self._others = others
-        absent = [each for each in self.by_key.values() if each.required] if needed is None else []
-        self._nulls = [each.name for each in absent if is_nullable(each.shape)]
-        self._needed = needed or [each.key for each in absent if not is_nullable(each.shape)]
+        self._needed = [key for key, each in self.by_key.items() if each.required] if needed is None else needed
 
     def schema(self, out: Rendering) -> JSONObject:
         """Return a closed object schema, or a `$ref` where the type is recursive or references are wanted."""
@@ -375,12 +386,13 @@ class ObjectShape(Container):
             found["description"] = self._description
         found["properties"] = {each.key: each.shape.schema(out) for each in shown}
         for each, member in zip(shown, found["properties"].values(), strict=True):
+            if out.portable and not out.output and not each.required:
+                found["properties"][each.key] = member = without_null_schema(member)
             if each.description is not None and "description" not in getattr(each.shape, "extra", ()):
                 member["description"] = each.description
             if each.default is not UNSET and not out.output:
                 member |= default_schema(each.default, out)
-        may_be_left_out = out.portable and not out.output  # null cannot be said there
-        required = [each.key for each in shown if each.required and not (may_be_left_out and is_nullable(each.shape))]
+        required = [each.key for each in shown if each.required]
         if required:
             found["required"] = required
         if not out.output:
@@ -399,11 +411,15 @@ class ObjectShape(Container):
 
     def parts(self, value: Any, path: str, walk: Walk) -> Any:
         """Return the members under their names in Python."""
-        found: dict[str, Any] = dict.fromkeys(self._nulls)
-        for key in self._needed:
-            if key not in value:
-                walk.refuse(at(path, key), "is missing")
+        found: dict[str, Any] = {}
         by_key, others = self.by_key, self._others
+        for key in self._needed:
+            if key in value:
+                continue
+            if walk.lenient and key in by_key and is_nullable(by_key[key].shape):
+                found[by_key[key].name] = None
+            else:
+                walk.refuse(at(path, key), "is missing")
         for key, each in value.items():
             field = by_key.get(key)
             member: Any = INVALID

@@ -23,6 +23,7 @@ from linkspan.schema.containers import (
     fresh,
     is_nullable,
     without_null,
+    without_null_schema,
 )
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.pydantic_types import ForeignShape
@@ -63,7 +64,7 @@ class Form(msgspec.Struct, frozen=True):
         """
         properties: Mapping[str, JSON] = self.json_schema["properties"]
         values = {key: self._meant(key, each) for key, each in content.items() if key in properties}
-        walk = Walk()
+        walk = Walk(lenient=True)  # a form cannot say null
         single = self._single
         if single is None:
             found = self._shape.convert(values, "", walk)
@@ -219,7 +220,7 @@ def _default(default: Any, texts: Mapping[str, JSON]) -> JSONObject:
 
 def _kept(schema: JSON, where: str) -> JSONObject:
     """Return a property schema with the keywords that forms know (ELI-4). Raises: RegistrationError for other types."""
-    members: Mapping[str, JSON] = schema if is_object(schema) else {}
+    members: Mapping[str, JSON] = without_null_schema(dict(schema)) if is_object(schema) else {}
     kind: JSON = members.get("type")
     if isinstance(kind, str) and kind in _KEPT:
         items: JSON = members.get("items")

@@ -28,17 +28,18 @@ from linkspan.schema.annotations import (
     Dependency,
     Parameter,
     bound_names,
-    is_provided,
+    is_context_hint,
     is_routine,
     name_of,
     parameters_of,
     parse_docstring,
     peel,
+    provided_by,
     resolve,
     underlying,
 )
 from linkspan.schema.build import build, rendered, runs_author_code
-from linkspan.schema.containers import Field, ObjectShape, fresh, is_nullable
+from linkspan.schema.containers import Field, ObjectShape, fresh
 from linkspan.schema.problems import ArgumentsInvalid, Problem
 from linkspan.schema.shapes import Rendering, Walk, from_marker
 from linkspan.types.base import JSON, UNSET
@@ -46,12 +47,15 @@ from linkspan.types.base import JSON, UNSET
 if TYPE_CHECKING:
     from linkspan.schema.forms import Form
 
-__all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters", "read_arguments"]
+__all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters", "read_arguments", "refuse_foreign_depends"]
 
 T = TypeVar("T")
 CONTEXT_NAMES = ("ctx", "server_context")
 _KEYWORD = (POSITIONAL_OR_KEYWORD, KEYWORD_ONLY)
 _BESIDE_CONTEXT = {"None", "Optional", "Union", "typing", "linkspan"}
+_DEPENDS = ("Depends", "Security")
+"""What frameworks call a parameter that a function fills in. Ours is a `Dependency`."""
+_IF_PROVIDED = "; if a lifespan yields it, register the lifespan first, or take it as ctx.lifespan"
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
 
 
@@ -80,10 +84,11 @@ class Parameters:
 
     `json_schema` is the input schema, without the context, dependencies, and what is asked of the user; `headers` are the paths
     that go into HTTP headers; `description` is the docstring's, without its sections. `provided` are the parameters that take
-    the value which the server provides. `runs_code`: decoding runs the author's code, such as validators.
+    a value which the server provides, with its class. `runs_code`: decoding runs the author's code, such as validators.
     """
 
     __slots__ = (
+        "_coerce",
         "_decode",
         "_shape",
         "asks",
@@ -101,18 +106,20 @@ class Parameters:
         shape: ObjectShape,
         *,
         portable: bool = True,
+        coerce: bool = False,
         asks: Sequence[AskParameter] = (),
         dependencies: Mapping[str, Dependency] = {},
-        provided: Sequence[str] = (),
+        provided: Mapping[str, type] = {},
         context_parameter: str | None = None,
         description: str | None = None,
         runs_code: bool = False,
     ) -> None:
         self._shape = shape
+        self._coerce = coerce
         self.runs_code = runs_code
         self.asks = tuple(asks)
         self.dependencies = dependencies
-        self.provided = tuple(provided)
+        self.provided = provided
         self.context_parameter = context_parameter
         self.description = description
         self.json_schema = rendered(shape, Rendering(portable=portable))
@@ -140,7 +147,7 @@ class Parameters:
 
     def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True) -> Decoded:
         """Turn arguments that are decoded JSON already into keyword arguments. Raises: ArgumentsInvalid."""
-        walk = Walk(repair=repair, is_arguments=True)
+        walk = Walk(repair=repair, coerce=self._coerce, is_arguments=True)
         try:
             found = self._shape.convert(values, "", walk)
         except RecursionError:
@@ -168,7 +175,7 @@ def _fast_decoder(shape: ObjectShape) -> Callable[[bytes | Raw], Any]:
             field = msgspec.field(default=each.default)
         elif each.default is not UNSET:
             field = msgspec.field(default_factory=partial(fresh, each.default))
-        elif not each.required or is_nullable(each.shape):
+        elif not each.required:
             field = msgspec.field(default=None)
         fields.append((each.name, each.shape.native, field))
     struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True, gc=False)
@@ -181,16 +188,30 @@ def compile_parameters(
     context_types: tuple[type, ...] = (),
     context_names: tuple[str, ...] = CONTEXT_NAMES,
     portable: bool = True,
+    coerce: bool = False,
     name: str | None = None,
-    provided: type | None = None,
+    provided: Sequence[type] = (),
 ) -> Parameters:
     """Look at a function's parameters once.
 
     The parameter hinted with one of `context_types`, or without a hint and named in `context_names`, is left out of the
     schema, and so are those hinted with `provided`. `portable` writes the subset of JSON Schema that every model provider
-    takes. Raises: RegistrationError.
+    takes; `coerce` reads texts where numbers and booleans are wanted. Raises: RegistrationError.
     """
-    return _Compiler(function, context_types, context_names, portable, name or name_of(function), provided).parameters()
+    name = name or name_of(function)
+    return _Compiler(function, context_types, context_names, portable, coerce, name, provided).parameters()
+
+
+def refuse_foreign_depends(name: str, parameter: Parameter, notes: Sequence[object] = ()) -> None:
+    """Raise RegistrationError for a parameter of `name` that another library would fill in."""
+    default: object = parameter.default
+    for kind in map(type, (default, *notes)):
+        if kind.__name__ in _DEPENDS:
+            library = kind.__module__.partition(".")[0]
+            raise RegistrationError(
+                f"{name}: parameter {parameter.name} has the {kind.__name__} of {library}, which nothing calls here: write "
+                "`from linkspan import Depends`"
+            )
 
 
 class _Compiler(msgspec.Struct, frozen=True):
@@ -198,26 +219,28 @@ class _Compiler(msgspec.Struct, frozen=True):
     context_types: tuple[type, ...]
     context_names: tuple[str, ...]
     portable: bool
+    coerce: bool
     name: str
-    provided: type | None
+    provided: Sequence[type]
 
     def parameters(self) -> Parameters:
         doc = parse_docstring(_docstring(self.function))
         fields: list[Field] = []
         asks: list[AskParameter] = []
         dependencies: dict[str, Dependency] = {}
-        provided: list[str] = []
+        provided: dict[str, type] = {}
         context: str | None = None
         runs_code = False
         for parameter in self._signature():
             self._check_kind(parameter)
             hint = self._hint(parameter)
             bare, notes = peel(hint)
+            self._check_filled(parameter, notes)
             if (dependency := _first((parameter.default, *notes), Dependency)) is not None:
                 dependencies[parameter.name] = dependency
                 continue
-            if is_provided(bare, self.provided):
-                provided.append(parameter.name)
+            if (kind := provided_by(bare, self.provided)) is not None:
+                provided[parameter.name] = kind
                 continue
             runs_code = runs_code or runs_author_code(hint)
             if self._is_context(parameter, bare):
@@ -234,6 +257,7 @@ class _Compiler(msgspec.Struct, frozen=True):
         return Parameters(
             shape,
             portable=self.portable,
+            coerce=self.coerce,
             asks=asks,
             dependencies=dependencies,
             provided=provided,
@@ -263,6 +287,16 @@ class _Compiler(msgspec.Struct, frozen=True):
         }
         raise RegistrationError(f"{self.name}: {shown[parameter.kind]} [LS-703]")
 
+    def _check_filled(self, parameter: Parameter, notes: Sequence[object]) -> None:
+        """Refuse what was meant to be called, here or by another library, to fill a parameter in."""
+        refuse_foreign_depends(self.name, parameter, notes)
+        if is_routine(parameter.default):
+            function = name_of(parameter.default)
+            raise RegistrationError(
+                f"{self.name}: the default of parameter {parameter.name} is the function {function}, which nothing calls: write "
+                f"Depends({function}) to call it for each call, or {function}() for one value"
+            )
+
     def _hint(self, parameter: Parameter) -> Any:
         if parameter.annotation is EMPTY:
             return Any
@@ -284,14 +318,7 @@ class _Compiler(msgspec.Struct, frozen=True):
     def _is_context(self, parameter: Parameter, bare: Any) -> bool:
         if parameter.annotation is EMPTY:
             return parameter.name in self.context_names
-        if isinstance(bare, type):
-            return self._is_context_type(bare)
-        arms = typing.get_args(bare) if type(None) in typing.get_args(bare) else (bare,)
-        return any(self._is_context_type(peel(each)[0]) for each in arms)
-
-    def _is_context_type(self, hint: Any) -> bool:
-        target = typing.get_origin(hint) or hint
-        return isinstance(target, type) and target is not object and issubclass(target, self.context_types)
+        return is_context_hint(bare, self.context_types, f"{self.name}: parameter {parameter.name}")
 
     def _ask(self, parameter: Parameter, bare: Any, notes: Sequence[Any], ask: Ask) -> AskParameter:
         from linkspan.schema.forms import compile_form
@@ -309,7 +336,7 @@ class _Compiler(msgspec.Struct, frozen=True):
             hint = typing.Optional[hint]  # noqa: UP045
         if notes:
             hint = typing.Annotated[hint, *notes]
-        shape = build(hint, f"{self.name}: parameter {parameter.name}")
+        shape = build(hint, f"{self.name}: parameter {parameter.name}", _IF_PROVIDED)
         return Field(
             parameter.name, parameter.name, shape, required=default is UNSET, default=default, description=description
         )

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from linkspan.errors import RegistrationError
-from linkspan.schema.containers import refuse_by_author
+from linkspan.schema.containers import refuse_by_author, without_null_schema
 from linkspan.schema.document import LISTS, MAPS, ONES
 from linkspan.schema.problems import UnknownMember, first_line
 from linkspan.schema.shapes import INVALID, Rendering, Shape, Walk
@@ -148,18 +148,7 @@ class _Tidy:
         if self._out.output:
             return schema
         schema.pop("uniqueItems", None)
-        return _without_null(schema)
-
-
-def _without_null(schema: JSONObject) -> JSONObject:
-    arms: JSON = schema.get("anyOf")
-    if not is_array(arms):
+        properties: JSONObject = schema.get("properties") or {}
+        optional = properties.keys() - schema.get("required", ())
+        properties |= {name: without_null_schema(properties[name]) for name in optional}
         return schema
-    each: list[JSON] = arms
-    rest = [one for one in each if one != {"type": "null"}]
-    if len(rest) == len(each):
-        return schema
-    others = {key: value for key, value in schema.items() if key != "anyOf"}
-    if others.get("default", 0) is None:
-        del others["default"]
-    return {**rest[0], **others} if len(rest) == 1 else {**others, "anyOf": rest}

@@ -122,23 +122,26 @@ class Steps:
 class Walk:
     """One reading of one value: the problems found, the repairs made, and how strict it is.
 
-    `repair` decodes a JSON text where an array or object is wanted; `exact` keeps 1.0 from being an int (for unions);
-    `lenient` passes over members that are not named, as a reader of another's answers must. `is_arguments`: the value as a
-    whole is the arguments of a call, and its members are called so. `steps` bound the work; None where nothing multiplies.
+    `repair` decodes a JSON text where an array or object is wanted, and `coerce` one where a number or a boolean is; `exact`
+    keeps 1.0 from being an int (for unions); `lenient` passes over members that are not named, and takes those that may be
+    null as such where they are missing, as a reader of another's answers must. `is_arguments`: the value as a whole is the
+    arguments of a call, and its members are called so. `steps` bound the work; None where nothing multiplies.
     """
 
-    __slots__ = ("exact", "is_arguments", "lenient", "problems", "repair", "repairs", "steps")
+    __slots__ = ("coerce", "exact", "is_arguments", "lenient", "problems", "repair", "repairs", "steps")
 
     def __init__(
         self,
         *,
         repair: bool = False,
+        coerce: bool = False,
         exact: bool = False,
         lenient: bool = False,
         is_arguments: bool = False,
         steps: Steps | None = None,
     ) -> None:
         self.repair = repair
+        self.coerce = coerce
         self.exact = exact
         self.lenient = lenient
         self.is_arguments = is_arguments
@@ -155,7 +158,14 @@ class Walk:
         """Return a walk for one arm of a union at this place, which counts its steps together with the other arms."""
         steps = Steps(value) if self.steps is None else self.steps
         steps.take(1)
-        return Walk(repair=repair, exact=exact, lenient=self.lenient, is_arguments=self.is_arguments, steps=steps)
+        return Walk(
+            repair=repair,
+            coerce=self.coerce and not exact,
+            exact=exact,
+            lenient=self.lenient,
+            is_arguments=self.is_arguments,
+            steps=steps,
+        )
 
     def refuse(self, path: str, message: str) -> Any:
         """Write down a problem; returns INVALID."""
@@ -187,6 +197,15 @@ class Walk:
         )
         return found
 
+    def coerced(self, value: JSON, kind: Any) -> JSON:
+        """Return what of a kind a text spells, in JSON or in Python; otherwise the value itself."""
+        if not self.coerce or not isinstance(value, str):
+            return value
+        try:
+            return msgspec.json.decode(value.strip().lower(), type=kind)
+        except (msgspec.DecodeError, ValueError):
+            return value
+
     def absorb(self, other: Walk) -> None:
         """Take over what another walk found."""
         self.problems.extend(other.problems)
@@ -217,6 +236,11 @@ class Shape:
             except (TypeError, ValueError, RuntimeError):
                 self._native = _Marker("Marker", (), {"shape": self})
         return self._native
+
+    @property
+    def compared(self) -> type | None:
+        """The class of values that JSON writes as texts and that have an order, such as dates."""
+        return None
 
     def msgspec_type(self) -> Any:
         """Return the type that msgspec decodes. Raises: TypeError, ValueError, RuntimeError if it has none."""
@@ -306,7 +330,8 @@ class Plain(Shape):
 
     def convert(self, value: JSON, path: str, walk: Walk) -> Any:
         """Return the value if it is of the type."""
-        return value if isinstance(value, self._kind) else walk.refuse_value(path, self.words, value)
+        found = walk.coerced(value, bool) if self._kind is bool else value
+        return found if isinstance(found, self._kind) else walk.refuse_value(path, self.words, value)
 
 
 TEXT: Final = Plain(str, "string")
@@ -336,14 +361,15 @@ class Number(Shape):
         """Return an int or a float."""
         if type(value) is self._kind:
             return value
-        if not is_number(value):
+        number = walk.coerced(value, int | float)
+        if not is_number(number):
             return walk.refuse_value(path, self.words, value)
-        if self._kind is None or isinstance(value, self._kind):
-            return value
-        if walk.exact or (isinstance(value, float) and not value.is_integer()):
+        if self._kind is None or isinstance(number, self._kind):
+            return number
+        if walk.exact or (isinstance(number, float) and not number.is_integer()):
             return walk.refuse_value(path, self.words, value)
         try:
-            return self._kind(value)
+            return self._kind(number)
         except OverflowError:
             return walk.refuse(path, "is too large a number")
 
@@ -368,6 +394,16 @@ class Formatted(Shape):
         self._target = target
         self._read = read
         self.format = format
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether its values have a length."""
+        return hasattr(self._target, "__len__")
+
+    @property
+    def compared(self) -> type | None:
+        """Its type, if that is one of dates, times or durations."""
+        return self._target if self._target in _TIMES else None
 
     def msgspec_type(self) -> Any:
         """Return the type, if msgspec makes its values."""
@@ -395,6 +431,11 @@ class _Decimal(Shape):
 
     __slots__ = ()
 
+    @property
+    def compared(self) -> type | None:
+        """Decimal."""
+        return decimal.Decimal
+
     def schema(self, out: Rendering) -> JSONObject:
         """Return a string schema: numbers are taken too, but lose digits on their way."""
         return {"type": "string"}
@@ -415,6 +456,7 @@ class _Decimal(Shape):
 
 
 _MOST_DIGITS = 1000
+_TIMES = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta)
 _WITH_OFFSET = ("date-time", "time")
 FORMATTED: Mapping[Any, Shape] = {
     bytes: Formatted("base64 text", bytes),
@@ -455,8 +497,6 @@ class Choice(Shape):
         by_type: dict[str, list[JSON]] = {}
         for wire, _ in self.members:
             by_type.setdefault(json_type(wire), []).append(wire)
-        if out.portable and not out.output:
-            by_type.pop("null", None)
         parts: list[JSONObject] = []
         for kind, values in by_type.items():
             keyword = {"const": values[0]} if len(values) == 1 and not out.portable else {"enum": values}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Generic, TypeVar
 
-from linkspan.types.base import JSON, is_array, is_mapping, is_object, json_type
+from linkspan.text import clip
+from linkspan.types.base import JSON, JSONObject, is_array, is_mapping, is_object, json_type
 
 __all__ = [
     "default_words",
@@ -19,8 +20,11 @@ __all__ = [
     "types_of",
 ]
 
+T = TypeVar("T")
 _DEEP: Final = 6
 _MANY: Final = 12
+_LONGEST: Final = 500
+"""Characters of alternatives: those of alternatives multiply."""
 _EVERY_TYPE: Final = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
 
@@ -73,11 +77,38 @@ def _unescaped(step: str) -> str:
     return step.replace("~1", "/").replace("~0", "~")
 
 
-def types_of(schema: JSON, root: JSON, deep: int = 0) -> frozenset[str]:
+def types_of(schema: JSON, root: JSON) -> frozenset[str]:
     """Return the JSON types that a value may have, as far as the schema says it plainly."""
-    schema = resolve(schema, root)
-    if not is_object(schema) or deep > _DEEP:
-        return _EVERY_TYPE
+    return _Descriptions(root, _types, _EVERY_TYPE).describe(schema, 0)
+
+
+def type_words(schema: JSON, root: JSON) -> str:
+    """Return what a value may be: `integer`, `array of string (date)`, `"CZK" | "USD"`."""
+    return _Descriptions(root, _words, "any").describe(schema, 0)
+
+
+class _Descriptions(Generic[T]):
+    """The parts of one document that are described, each once for each level: references lead to the same parts again."""
+
+    def __init__(self, root: JSON, of: Callable[[JSONObject, Callable[[JSON], T]], T], unknown: T) -> None:
+        self._root = root
+        self._of = of
+        self._unknown = unknown
+        self._known: dict[tuple[int, int], tuple[JSON, T]] = {}
+        """By the id of the part, which is kept, and the level."""
+
+    def describe(self, schema: JSON, deep: int) -> T:
+        schema = resolve(schema, self._root)
+        if not is_object(schema) or deep > _DEEP:
+            return self._unknown
+        found = self._known.get((id(schema), deep))
+        if found is None:
+            found = schema, self._of(schema, lambda part: self.describe(part, deep + 1))
+            self._known[id(schema), deep] = found
+        return found[1]
+
+
+def _types(schema: JSONObject, inner: Callable[[JSON], frozenset[str]]) -> frozenset[str]:
     if "const" in schema or is_array(schema.get("enum")):
         return frozenset(json_type(each) for each in schema.get("enum", [schema.get("const")]))
     named: JSON = schema.get("type")
@@ -87,31 +118,27 @@ def types_of(schema: JSON, root: JSON, deep: int = 0) -> frozenset[str]:
         return frozenset(each for each in named if isinstance(each, str))
     for word in ("anyOf", "oneOf"):
         if is_array(schema.get(word)):
-            return frozenset[str]().union(*(types_of(each, root, deep + 1) for each in schema[word]))
+            return frozenset[str]().union(*map(inner, schema[word]))
     if "properties" in schema:
         return frozenset({"object"})
     return _EVERY_TYPE
 
 
-def type_words(schema: JSON, root: JSON, deep: int = 0) -> str:
-    """Return what a value may be: `integer`, `array of string (date)`, `"CZK" | "USD"`."""
-    schema = resolve(schema, root)
-    if not is_object(schema) or deep > _DEEP:
-        return "any"
+def _words(schema: JSONObject, inner: Callable[[JSON], str]) -> str:
     if is_array(schema.get("enum")):
         return _alternatives(map(_as_json, schema["enum"]))
     if "const" in schema:
         return _as_json(schema["const"])
     for word in ("anyOf", "oneOf"):
         if is_array(schema.get(word)):
-            return _alternatives(type_words(each, root, deep + 1) for each in schema[word])
+            return _alternatives(map(inner, schema[word]))
     named: JSON = schema.get("type")
     if is_array(named):
-        return _alternatives(type_words({**schema, "type": each}, root, deep + 1) for each in named)
+        return _alternatives(inner({**schema, "type": each}) for each in named[: _MANY + 1])
     if named == "array":
-        inner = type_words(schema.get("items"), root, deep + 1)
-        several = f"({inner})" if " | " in inner else inner
-        return "array" if inner == "any" else f"array of {several}"
+        items = inner(schema.get("items"))
+        several = f"({items})" if " | " in items else items
+        return "array" if items == "any" else f"array of {several}"
     if named == "object" or (named is None and "properties" in schema):
         return _object_words(schema)
     if isinstance(named, str):
@@ -130,7 +157,7 @@ def _object_words(schema: Mapping[str, JSON]) -> str:
 
 def _alternatives(words: Iterable[str]) -> str:
     several = list(dict.fromkeys(words))
-    return " | ".join([*several[:_MANY], *(["..."] if len(several) > _MANY else [])]) or "any"
+    return clip(" | ".join([*several[:_MANY], *(["..."] if len(several) > _MANY else [])]) or "any", _LONGEST, "...")
 
 
 def default_words(schema: JSON) -> str:

@@ -72,7 +72,7 @@ class Validator(Protocol):
         """Return what is wrong with a JSON value; nothing if it fits."""
         ...
 
-    def read(self, value: JSON, *, repair: bool) -> Reading:
+    def read(self, value: JSON, *, repair: bool, coerce: bool = False) -> Reading:
         """Return a JSON value as the schema takes it."""
         ...
 
@@ -91,8 +91,8 @@ class _Walked:
     def check(self, value: JSON) -> tuple[Problem, ...]:
         return self.read(value, repair=False).problems
 
-    def read(self, value: JSON, *, repair: bool) -> Reading:
-        walk = Walk(repair=repair, is_arguments=self._is_arguments, steps=Steps(value))
+    def read(self, value: JSON, *, repair: bool, coerce: bool = False) -> Reading:
+        walk = Walk(repair=repair, coerce=coerce, is_arguments=self._is_arguments, steps=Steps(value))
         try:
             found = self._shape.convert(value, "", walk)
         except TooManySteps:
@@ -123,11 +123,11 @@ class _Listed:
     def check(self, value: JSON) -> tuple[Problem, ...]:
         return self.read(value, repair=False).problems
 
-    def read(self, value: JSON, *, repair: bool) -> Reading:
+    def read(self, value: JSON, *, repair: bool, coerce: bool = False) -> Reading:
         try:
             if self._compiled.is_valid(value):
                 return Reading(value)
-            found = self._walked.read(value, repair=repair)
+            found = self._walked.read(value, repair=repair, coerce=coerce)
             if not found.problems and self._compiled.is_valid(found.value):
                 return found
             problems = dict.fromkeys((*found.problems, *islice(self._told(found.value, repair), _MOST_PROBLEMS)))
@@ -221,11 +221,21 @@ def _refuse(uri: str) -> JSON:
 class RawParameters:
     """Arguments under a schema that was written by hand. The same face as `Parameters`."""
 
-    __slots__ = ("_is_checked", "_validator", "asks", "context_parameter", "description", "headers", "json_schema")
+    __slots__ = (
+        "_coerce",
+        "_is_checked",
+        "_validator",
+        "asks",
+        "context_parameter",
+        "description",
+        "headers",
+        "json_schema",
+    )
 
     runs_code = False
 
-    def __init__(self, schema: JSONObject, checked: Checked) -> None:
+    def __init__(self, schema: JSONObject, checked: Checked, *, coerce: bool) -> None:
+        self._coerce = coerce
         self.json_schema = schema
         self.headers: Mapping[tuple[str, ...], str] = header_paths(schema)
         self.asks: tuple[AskParameter, ...] = ()
@@ -244,7 +254,7 @@ class RawParameters:
     def decode_values(self, values: Mapping[str, JSON], *, repair: bool = True, check: bool = True) -> Decoded:
         """Check arguments that are decoded JSON already. Raises: ArgumentsInvalid."""
         validator = self._compiled() if check and self._is_checked else None
-        found = Reading(values) if validator is None else validator.read(values, repair=repair)
+        found = Reading(values) if validator is None else validator.read(values, repair=repair, coerce=self._coerce)
         if found.problems:
             raise ArgumentsInvalid(map(_of_arguments, found.problems))
         if not is_object(found.value):
@@ -268,10 +278,15 @@ def _of_arguments(problem: Problem) -> Problem:
 _PLURALS = {"is": "are", "has": "have", "does": "do"}
 
 
-def compile_raw_parameters(schema: Mapping[str, JSON] | str, *, checked: Checked = "now") -> RawParameters:
-    """Make parameters of an author's schema. Raises: RegistrationError."""
+def compile_raw_parameters(
+    schema: Mapping[str, JSON] | str, *, checked: Checked = "now", coerce: bool = False
+) -> RawParameters:
+    """Make parameters of an author's schema; `coerce` reads texts where numbers and booleans are wanted.
+
+    Raises: RegistrationError.
+    """
     try:
-        return RawParameters(input_schema(schema), checked)
+        return RawParameters(input_schema(schema), checked, coerce=coerce)
     except RecursionError:
         raise RegistrationError("the input schema is nested too deeply; flatten it") from None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
@@ -13,6 +15,7 @@ from linkspan.errors import (
     INVALID_PARAMS,
     MISSING_CLIENT_CAPABILITY,
     Declined,
+    LinkspanError,
     LocalProtocolError,
     RemoteProtocolError,
 )
@@ -27,8 +30,9 @@ from linkspan.revisions.neutral import (
     Request,
     missing_capability,
 )
+from linkspan.schema.annotations import is_coroutine_function, underlying
 from linkspan.schema.problems import ArgumentsInvalid
-from linkspan.server.configuration import Profile, System
+from linkspan.server.configuration import OnceValue, Profile, System
 from linkspan.server.observation import warn
 from linkspan.types.base import ABSENT, JSON, UNSET, JSONObject, TextContent, Wire
 from linkspan.types.messages import (
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from linkspan.server.request_state import Binding, RequestStateKeys
 
 __all__ = [
+    "MAX_TOKENS",
     "NO_QUESTIONS",
     "Chain",
     "Chains",
@@ -72,6 +77,8 @@ __all__ = [
 ]
 
 WireT = TypeVar("WireT", bound=Wire)
+MAX_TOKENS: Final = 1024
+"""What a model may write where the author sets no bound; the protocol requires one."""
 _ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
@@ -157,6 +164,8 @@ class Round:
         if self._chain is None:
             assert self._chains is not None, "this round belongs to a handler without a context"
             with self._chains.lock:
+                if self._chains.are_shared and self.chain_id is None:
+                    self.chain_id = self._chains.new_id()
                 self._chain = self._chain or self._chains.open(self.chain_id)
         return self._chain
 
@@ -253,7 +262,9 @@ def ask_url(url: str, message: str) -> InputRequest:
     return InputRequest(ELICIT, ElicitParams(message=message, mode="url", url=url))
 
 
-def ask_sampling(messages: str | Sequence[SamplingMessage], *, max_tokens: int, **more: Any) -> InputRequest:
+def ask_sampling(
+    messages: str | Sequence[SamplingMessage], *, max_tokens: int = MAX_TOKENS, **more: Any
+) -> InputRequest:
     """Return a question for `InputRequired`: what would the client's model write? `more` are `CreateMessageParams`."""
     return InputRequest(SAMPLE, sampling_params(messages, max_tokens, more))
 
@@ -421,7 +432,7 @@ class Rounds:
         return InputRequired(outcome.requests, state)
 
     def _kept(self, current: Round, outcome: InputRequired) -> _Kept:
-        chain_id = current.chain_id or self._system.random(16).hex()
+        chain_id = current.chain_id or self._chains.new_id()
         if current.has_chain:
             self._chains.keep(chain_id, current.chain)
         return _Kept(
@@ -472,14 +483,21 @@ def _read(kept: bytes) -> _Kept:
 class Chain:
     """The values of one chain of rounds: of one request of a client, however often it comes back for the next round."""
 
-    __slots__ = ("_lock", "_running", "_system", "_values")
+    __slots__ = ("_claim", "_lock", "_made", "_running", "_system", "_values")
 
-    def __init__(self, system: System) -> None:
-        """Begin without values."""
+    def __init__(self, system: System, claim: Callable[[str], OnceValue] | None = None) -> None:
+        """Begin without values; `claim(key)` gets those of other processes, or the right to make one."""
         self._system = system
+        self._claim = claim
         self._lock = system.lock()
         self._values: dict[str, object] = {}
+        self._made: list[OnceValue] = []
         self._running: set[str] = set()
+
+    def forget(self) -> None:
+        """Delete what this process has stored of the values."""
+        for each in self._made:
+            _give_up(each)
 
     def once(self, key: str, function: Callable[[], object]) -> object:
         """Return the value that `function` gave for `key` in this chain; run it if it has not returned one yet.
@@ -494,13 +512,60 @@ class Chain:
                 raise LocalProtocolError(f"ctx.once({key!r}) is called by its own function: use another key in there")
             self._running.add(key)
             try:
-                value = function()
+                if self._claim is None:
+                    value = function()
+                elif is_coroutine_function(underlying(function)):
+                    value = self._claimed_later(self._claim, key, cast("Callable[[], Awaitable[object]]", function))
+                else:
+                    value = self._claimed(self._claim, key, function)
             finally:
                 self._running.discard(key)
             if hasattr(type(value), "__await__"):
                 return self._share(key, value)
             self._values[key] = value
             return value
+
+    def _claimed(self, claim: Callable[[str], OnceValue], key: str, function: Callable[[], object]) -> object:
+        """Return the value of another process; run the function if there is none, and keep its value for the others."""
+        stored = claim(key)
+        if stored.is_there:
+            return stored.value
+        try:
+            value = function()
+        except BaseException:
+            _give_up(stored)
+            raise
+        if hasattr(type(value), "__await__"):
+            return self._ended(stored, key, cast("Awaitable[object]", value))
+        self._keep(stored, key, value)
+        return value
+
+    async def _claimed_later(
+        self, claim: Callable[[str], OnceValue], key: str, function: Callable[[], Awaitable[object]]
+    ) -> object:
+        stored = cast("OnceValue", await self._system.in_thread(partial(claim, key)))
+        return stored.value if stored.is_there else await self._ended(stored, key, function())
+
+    async def _ended(self, stored: OnceValue, key: str, awaitable: Awaitable[object]) -> object:
+        try:
+            value = await awaitable
+        except BaseException:
+            await self._system.in_thread(partial(_give_up, stored))
+            raise
+        await self._system.in_thread(partial(self._keep, stored, key, value))
+        return value
+
+    def _keep(self, stored: OnceValue, key: str, value: object) -> None:
+        """Keep a value for other processes. It has been made, so what fails here must not fail the request."""
+        self._made.append(stored)
+        try:
+            if not stored.keep(value):
+                warn(
+                    f"ctx.once({key!r}) returned a {type(value).__name__}, which other processes cannot have: return text, "
+                    "numbers, lists or mappings"
+                )
+        except LinkspanError as problem:
+            warn(f"the value of ctx.once({key!r}) could not be stored: other processes refuse to run it again", problem)
 
     def _share(self, key: str, awaitable: Any) -> object:
         shared = _Shared()
@@ -526,6 +591,11 @@ class Chain:
             raise
 
 
+def _give_up(stored: OnceValue) -> None:
+    with suppress(LinkspanError):
+        stored.give_up()
+
+
 class _Shared:
     """A value that is on its way; any number of callers may await it, on any event loop."""
 
@@ -541,7 +611,10 @@ class Chains:
     """The chains of one server, the one that was used longest ago first."""
 
     def __init__(self, profile: Profile, system: System) -> None:
-        """Keep as many as the limits of `profile` allow, each as long as its states are valid."""
+        """Keep as many as the limits of `profile` allow, each as long as its states are valid.
+
+        Where processes share a store, each keeps what it has made there, too.
+        """
         self._profile = profile
         self._system = system
         self.lock = system.lock()
@@ -550,23 +623,33 @@ class Chains:
 
     def open(self, chain_id: str | None) -> Chain:
         """Return the chain that a state names, or a new one for a request without a state."""
-        if self._profile.sharing is not None:  # a replay may reach a process that does not have the chain
-            self._warn_once(
-                "ctx.once remembers its values within one process, and several serve here: a replay that reaches "
-                "another one runs the function again. Keep what must happen once in a database"
-            )
         return Chain(self._system) if chain_id is None else self.keep(chain_id)
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether other processes have the values, too: a replay may reach any of them."""
+        return self._profile.sharing is not None
+
+    def new_id(self) -> str:
+        """Return the name of a new chain."""
+        return self._system.random(16).hex()
+
+    def _new(self, chain_id: str) -> Chain:
+        sharing = self._profile.sharing
+        return Chain(self._system, None if sharing is None else partial(sharing.claim_value, chain_id))
 
     def keep(self, chain_id: str, chain: Chain | None = None) -> Chain:
         """Remember a chain until the states that name it have expired, and return the one that is remembered."""
         now = self._system.wall_clock()
         with self.lock:
-            _, kept = self._chains.pop(chain_id, (0.0, chain or Chain(self._system)))
+            _, kept = self._chains.pop(chain_id, (0.0, chain or self._new(chain_id)))
             self._chains[chain_id] = now + self._profile.request_state_ttl, kept
             while (oldest := next(iter(self._chains.items())))[1][0] <= now and oldest[0] != chain_id:
                 del self._chains[oldest[0]]
             if len(self._chains) > self._profile.limits.max_once:
                 del self._chains[oldest[0]]
+                if self.are_shared:
+                    self._system.off_the_loop(oldest[1][1].forget)
                 self._warn_once(
                     "ctx.once forgot its oldest values before their time: more requests than max_once have used it"
                 )

@@ -30,7 +30,7 @@ from linkspan.revisions.neutral import NOTHING_SHOWN, Encoded
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field, step_down
 from linkspan.server.content_blocks import check_shown, is_plain
-from linkspan.server.handlers import Handler
+from linkspan.server.handlers import Function, Handler, is_defined_again
 from linkspan.server.visibility import KINDS, Condition, Kind, Switches
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping, unknown_members
@@ -99,12 +99,17 @@ class Catalogue:
         """Whether anything that was ever registered needs scopes."""
         self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
-    def check_method(self, name: str) -> None:
+    def check_method(self, name: str, function: Function) -> None:
         """Refuse a name for a custom method. Raises: RegistrationError, MethodAlreadyDefinedError."""
+        before = self.custom_methods.get(name)
+        if before is not None and is_defined_again(before.function, function):
+            return
         if not name:
             raise RegistrationError("a custom method needs a name, such as 'acme/add'")
-        if self.knows_method(name) or name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
+        if self.knows_method(name):
             raise MethodAlreadyDefinedError(name)
+        if name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
+            raise MethodAlreadyDefinedError(name, reserved=True)
 
     def knows_method(self, method: str) -> bool:
         """Return whether a method is served: the protocol's, in any revision, the author's, or an extension's."""
@@ -403,7 +408,8 @@ class Registry(Generic[ItemT]):
         keys: list[str] = [getattr(item.spec, self._key) for item in items]
         for item in items:
             check_pinned(pinned, item.spec, derived=item.derived)
-        taken = next((key for n, key in enumerate(keys) if key in self or key in keys[:n]), None)
+        again = {key for key, item in zip(keys, items, strict=True) if self._redefines(key, item)}
+        taken = next((key for n, key in enumerate(keys) if (key in self and key not in again) or key in keys[:n]), None)
         if taken is not None:
             raise DuplicateNameError(
                 f"There is already a {_NOUNS[self.noun]} {taken!r}: choose another name, or remove the first one [LS-705]"
@@ -411,10 +417,18 @@ class Registry(Generic[ItemT]):
         for item in items:
             check_shown(item.spec)
         for key, item in zip(keys, items, strict=True):
+            self._take(key)
             self._sequence += 1
             is_on = self._switches.is_on(self.noun, key, item.tags)
             self._put(key, self._sequence, item, is_on=is_on)
         self._pages = {}
+
+    def _redefines(self, key: str, item: ItemT) -> bool:
+        """Return whether an item takes the place of the one under its key: its function was defined again at a prompt."""
+        before = self.registered(key)
+        if before is None or before.handler is None or item.handler is None:
+            return False
+        return is_defined_again(before.handler.function, item.handler.function)
 
     def replace(self, item: ItemT) -> None:
         """Put an item in the place of the one with its key, which has the same tags and condition."""

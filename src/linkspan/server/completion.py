@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias, cast
 
-from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RemoteProtocolError, clipped
+from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RegistrationError, RemoteProtocolError, clipped
 from linkspan.revisions.neutral import Request
 from linkspan.revisions.stepdown import knows_field
 from linkspan.schema.problems import describe_value
 from linkspan.server.catalogue import Catalogue
 from linkspan.server.content_blocks import changed, checked
 from linkspan.server.handlers import Handler
+from linkspan.text import did_you_mean
 from linkspan.types.base import JSONObject, is_mapping
 from linkspan.types.messages import CompleteParams, CompleteResult, Completion, PromptReference, ServerCapabilities
 from linkspan.wire.values import from_builtins, to_builtins
 
-__all__ = ["MAX_VALUES", "Found", "completion_of", "find_completer"]
+__all__ = ["MAX_VALUES", "Found", "check_completers", "completion_of", "find_completer"]
 
 Found: TypeAlias = tuple[Handler, JSONObject] | CompleteResult | RemoteProtocolError
 
@@ -42,6 +43,37 @@ def find_completer(catalogue: Catalogue, request: Request, params: CompleteParam
         return completion_of(prompt.choices(argument.name) if prompt is not None else None, argument.value)
     known = params.context.arguments if params.context is not None else None
     return completer, {"value": argument.value, "arguments": known or {}}
+
+
+def check_completers(catalogue: Catalogue, *, may_come: bool) -> None:
+    """Refuse functions that complete what does not exist; warn of them where it `may_come`. Raises: RegistrationError."""
+    for ref, argument in catalogue.completers:
+        problem = _dead(catalogue, ref, argument)
+        if problem is not None and not may_come:
+            raise RegistrationError(problem)
+        if problem is not None:
+            from logging import getLogger
+
+            getLogger("linkspan.server").warning("%s", problem)
+
+
+def _dead(catalogue: Catalogue, ref: str, argument: str) -> str | None:
+    """Return why a function would never complete anything."""
+    prompt, template = catalogue.prompts.registered(ref), catalogue.templates.registered(ref)
+    line = f"@server.completion({ref!r}, {argument!r})"
+    if template is not None:
+        noun, names = "resource template", list(template.template.variables)
+    elif prompt is not None:
+        noun, names = "prompt", [each.name for each in prompt.spec.arguments or ()]
+        if not names and prompt.handler.whole is not None:
+            return None  # it takes whatever is sent
+    else:
+        known = sorted(catalogue.prompts.names() | catalogue.templates.names())
+        return f"{line}: there is no prompt and no resource template {ref!r}{did_you_mean(ref, known)}"
+    if argument in names:
+        return None
+    there = f"it has {', '.join(names)}" if names else "it has none"
+    return f"{line}: the {noun} {ref!r} has no argument {argument!r}{did_you_mean(argument, names)}; {there}"
 
 
 MAX_VALUES = 100

@@ -326,6 +326,28 @@ class SharedState(Protocol):
         ...
 
 
+class OnceValue(Protocol):
+    """A value of `ctx.once` that all processes have in common."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the function has run; if not, this process has the right to run it."""
+        ...
+
+    @property
+    def value(self) -> object:
+        """What it returned."""
+        ...
+
+    def keep(self, value: object) -> bool:
+        """Keep what it returned; return whether other processes can have it. Raises: LinkspanError."""
+        ...
+
+    def give_up(self) -> None:
+        """Let it run again. Raises: LinkspanError."""
+        ...
+
+
 class Sharing(Protocol):
     """What one server shares with the other processes that serve its clients."""
 
@@ -352,6 +374,13 @@ class Sharing(Protocol):
 
     def listen(self, receive: Callable[[bytes | None], object]) -> None:
         """Call `receive` from now on, in a thread, with what others publish, and with None where something may be missing."""
+        ...
+
+    def claim_value(self, chain: str, key: str) -> OnceValue:
+        """Return a value of `ctx.once` in a chain of rounds, or the right to make it; blocks while another process makes it.
+
+        Raises: LocalProtocolError, RemoteProtocolError.
+        """
         ...
 
     def keys(self) -> RequestStateKeys:
@@ -531,6 +560,9 @@ class System(Protocol):
         ...
 
 
+_TASK_BOUNDS: Final = ("max_tasks", "max_tasks_per_principal", "max_task_bytes", "max_task_bytes_per_principal")
+
+
 class Profile(msgspec.Struct):
     """One server's facts. They may change while it serves; the next request sees the change."""
 
@@ -561,6 +593,10 @@ class Profile(msgspec.Struct):
     """Tasks that run at the same time in each process; more wait in the store. One principal gets three quarters at most."""
     max_tasks_per_principal: int = 100
     """Unfinished tasks of one principal in all processes together. Beyond that, its calls that could become tasks are refused."""
+    max_task_bytes: int = 256 * 1024 * 1024
+    """Bytes of ended tasks that all processes keep, arguments and results. Beyond, calls that could become tasks are refused."""
+    max_task_bytes_per_principal: int = 64 * 1024 * 1024
+    """Of these, for one principal. Beyond, its own oldest go until an eighth is free; a task with a larger result fails."""
     result_suffix: bytes = b""
     """What ends every complete result of the newest revision."""
 
@@ -573,7 +609,7 @@ class Profile(msgspec.Struct):
             raise ValueError(f"cache_scope must be 'public' or 'private', got {self.cache_scope!r}")
         if self.page_size is not None and self.page_size < 1:
             raise ValueError(f"page_size must be at least 1, or None for all; got {self.page_size!r}")
-        for bound in ("max_tasks", "max_tasks_per_principal"):
+        for bound in _TASK_BOUNDS:
             if (value := getattr(self, bound)) < 1:
                 raise ValueError(f"{bound} must be at least 1; got {value!r}")
         self.result_suffix = result_suffix(self.implementation)

@@ -15,7 +15,9 @@ from linkspan.errors import ExchangeError, RequestCancelled
 from linkspan.revisions import MESSAGES
 from linkspan.revisions.neutral import NOTHING, Grant, Peer, Request
 from linkspan.schema.results import encode_json
-from linkspan.server.asking import Round, sampling_params
+from linkspan.server.asking import MAX_TOKENS, Round, sampling_params
+from linkspan.server.awaited import DONE, as_awaited
+from linkspan.text import no_attribute
 from linkspan.types.base import JSON, Implementation
 from linkspan.types.messages import (
     LOG_LEVELS,
@@ -31,7 +33,7 @@ from linkspan.types.messages import (
     SamplingMessage,
 )
 
-__all__ = ["Context", "ExchangedToken"]
+__all__ = ["Context", "ExchangedToken", "provided_to"]
 
 T = TypeVar("T")
 
@@ -53,18 +55,6 @@ if TYPE_CHECKING:  # results that are there at once in a `def`, and are awaited 
 
     class _OwnPrompt(GetPromptResult, frozen=True):
         def __await__(self) -> Generator[Any, Any, GetPromptResult]: ...
-
-
-class _Done:
-    """What has happened already: may be awaited, and need not be. Not a coroutine, of which one that is not awaited warns."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield from ()
-
-
-_DONE = _Done()
 
 
 class ExchangedToken(str):
@@ -98,7 +88,7 @@ class Context(_Base[LifespanT]):
         round: Round,
         server_context: Mapping[str, Any] = NOTHING,
         lifespan: Lifespan | None = None,
-        serve_own: Callable[[Request, Round, str, object], object] | None = None,
+        serve_own: Callable[[Request, Round, str, object, bool], object] | None = None,
     ) -> None:
         """Made by the server for each run of a handler."""
         self._request = request
@@ -127,9 +117,9 @@ class Context(_Base[LifespanT]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Never:
-            from linkspan.habits import CONTEXT, missing
+            from linkspan.habits import CONTEXT
 
-            raise AttributeError(missing("Context", name, CONTEXT), name=name, obj=self)
+            raise no_attribute(self, name, CONTEXT)
 
     # Facts.
 
@@ -176,7 +166,7 @@ class Context(_Base[LifespanT]):
 
     @property
     def principal(self) -> str | None:
-        """The caller, if the transport authenticated one; with `auth=`, the issuer and the subject of the token."""
+        """The caller, if the transport authenticated one; with `auth=`, the issuer of the token, a kind of name, and the name."""
         return self._request.facts.principal
 
     @property
@@ -201,25 +191,29 @@ class Context(_Base[LifespanT]):
 
     # The server's own items.
 
-    def read_resource(self, uri: str) -> _OwnResource:
+    def read_resource(self, uri: str, *, as_server: bool = False) -> _OwnResource:
         """Read a resource of this server, as the caller of this request would; await it in an `async def`.
 
-        Its middleware runs, and its questions become those of this request. Raises: ResourceNotFoundError for one that does not
-        exist, or that the caller does not see; what its function raises.
+        Its middleware runs, and its questions become those of this request. `as_server=True` reads what the caller may not
+        read, too: neither `scopes=` nor `when=` of the resource counts then. Raises: ResourceNotFoundError for one that does not
+        exist, or that the caller does not see; Forbidden where the caller's token lacks its scopes; what its function raises.
         """
-        return cast("_OwnResource", self._own("resources/read", ReadResourceParams(uri=uri)))
+        return cast("_OwnResource", self._own("resources/read", ReadResourceParams(uri=uri), as_server))
 
-    def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> _OwnPrompt:
+    def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, as_server: bool = False
+    ) -> _OwnPrompt:
         """Get a prompt of this server, as the caller of this request would; await it in an `async def`.
 
         Otherwise like `read_resource`. Raises: RemoteProtocolError for an unknown name and for wrong arguments.
         """
-        return cast("_OwnPrompt", self._own("prompts/get", GetPromptParams(name=name, arguments=dict(arguments or {}))))
+        params = GetPromptParams(name=name, arguments=dict(arguments or {}))
+        return cast("_OwnPrompt", self._own("prompts/get", params, as_server))
 
-    def _own(self, method: str, params: object) -> object:
+    def _own(self, method: str, params: object, as_server: bool) -> object:
         if self._serve_own is None:
             raise RuntimeError("this context does not belong to a server")
-        return self._serve_own(self._request, self._round, method, params)
+        return self._serve_own(self._request, self._round, method, params, as_server)
 
     # Cancellation.
 
@@ -256,43 +250,45 @@ class Context(_Base[LifespanT]):
         request = self._request
         token, last = request.progress_token, request.progress
         if token is None or not isfinite(progress) or (last is not None and progress <= last):
-            return _DONE
+            return DONE
         request.progress = progress
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
         request.emit(request, "notifications/progress", params)
-        return _DONE
+        return DONE
 
     report_progress = progress
 
-    def log(self, level: LoggingLevel, data: JSON, logger: str | None = None) -> Awaitable[None]:
+    def log(
+        self, level: LoggingLevel, data: JSON, logger: str | None = None, *, logger_name: str | None = None
+    ) -> Awaitable[None]:
         """Send a log message to a client that wants messages of this level. No secrets belong in it (LOG-4).
 
-        It may be awaited, and need not be. Raises: ValueError for an unknown level.
+        `logger` names what logs; other SDKs call it `logger_name`. It may be awaited, and need not be.
+        Raises: ValueError for an unknown level.
         """
         if level not in LOG_LEVELS:
             raise ValueError(f"level must be one of {', '.join(LOG_LEVELS)}; got {level!r}")
         least = self._request.log_level
         if least is not None and LOG_LEVELS.index(level) >= LOG_LEVELS.index(least):
-            self._request.emit(
-                self._request, "notifications/message", LoggingMessageParams(level=level, data=data, logger=logger)
-            )
-        return _DONE
+            params = LoggingMessageParams(level=level, data=data, logger=logger or logger_name)
+            self._request.emit(self._request, "notifications/message", params)
+        return DONE
 
-    def debug(self, data: JSON) -> Awaitable[None]:
+    def debug(self, data: JSON, logger: str | None = None, *, logger_name: str | None = None) -> Awaitable[None]:
         """Log at the level "debug"."""
-        return self.log("debug", data)
+        return self.log("debug", data, logger or logger_name)
 
-    def info(self, data: JSON) -> Awaitable[None]:
+    def info(self, data: JSON, logger: str | None = None, *, logger_name: str | None = None) -> Awaitable[None]:
         """Log at the level "info"."""
-        return self.log("info", data)
+        return self.log("info", data, logger or logger_name)
 
-    def warning(self, data: JSON) -> Awaitable[None]:
+    def warning(self, data: JSON, logger: str | None = None, *, logger_name: str | None = None) -> Awaitable[None]:
         """Log at the level "warning"."""
-        return self.log("warning", data)
+        return self.log("warning", data, logger or logger_name)
 
-    def error(self, data: JSON) -> Awaitable[None]:
+    def error(self, data: JSON, logger: str | None = None, *, logger_name: str | None = None) -> Awaitable[None]:
         """Log at the level "error"."""
-        return self.log("error", data)
+        return self.log("error", data, logger or logger_name)
 
     def notify(self, method: str, params: Mapping[str, JSON] | None = None) -> Awaitable[None]:
         """Send a notification of your own, such as "notifications/acme/step", to the client of this request.
@@ -303,9 +299,10 @@ class Context(_Base[LifespanT]):
         if not method or method in MESSAGES:
             raise ValueError(f"{method!r} is the protocol's own: use ctx.progress, ctx.log or server.notify_*")
         self._request.emit(self._request, method, Raw(encode_json(dict(params or {}))))
-        return _DONE
+        return DONE
 
     # Asking. Each of these returns the answer, or ends this run: the handler runs again from the top with the answer there.
+    # None needs an await, and each may have one.
 
     @overload
     def ask(self, key: str, hint: type[T], message: str) -> T: ...
@@ -318,20 +315,21 @@ class Context(_Base[LifespanT]):
         """
         from linkspan.schema.forms import compile_form
 
-        return self._round.form(key, compile_form(hint, name=key, field=key), message)
+        return as_awaited(self._round.form(key, compile_form(hint, name=key, field=key), message))
 
-    def ask_url(self, key: str, url: str, message: str) -> None:
+    def ask_url(self, key: str, url: str, message: str) -> Awaitable[None]:
         """Ask the user to open `url`. Returning means consent, not that the user has finished there (ELI-12).
 
         Raises: Declined if the user does not want to.
         """
         self._round.url(key, url, message)
+        return DONE
 
     def sample(
         self,
         messages: str | Sequence[SamplingMessage],
         *,
-        max_tokens: int,
+        max_tokens: int = MAX_TOKENS,
         key: str | None = None,
         system_prompt: str | None = None,
         temperature: float | None = None,
@@ -339,18 +337,21 @@ class Context(_Base[LifespanT]):
         include_context: Literal["none", "thisServer", "allServers"] | None = None,
         **more: Any,
     ) -> CreateMessageResult:
-        """Let the client's model write something. Without a `key` the questions of a run are numbered in their order."""
+        """Let the client's model write something; `.text` of the result is what it wrote.
+
+        `max_tokens` bounds how much. Without a `key` the questions of a run are numbered in their order.
+        """
         given = {
             "system_prompt": system_prompt,
             "temperature": temperature,
             "stop_sequences": list(stop_sequences) if stop_sequences is not None else None,
             "include_context": include_context,
         }
-        return self._round.sample(key, sampling_params(messages, max_tokens, given | more))
+        return as_awaited(self._round.sample(key, sampling_params(messages, max_tokens, given | more)))
 
     def roots(self, *, key: str | None = None) -> list[Root]:
         """Return the folders that the client says the server should work in."""
-        return self._round.roots(key)
+        return as_awaited(self._round.roots(key))
 
     @overload
     def once(self, key: str, function: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
@@ -361,7 +362,8 @@ class Context(_Base[LifespanT]):
 
         For what must not happen twice, such as a charge, and for what must not differ between runs, such as a generated id.
         With an async function, await the result; a cancelled request does not stop it. What raises is not remembered.
-        The values are kept in this process only, also with `store=` (`max_once` requests, each for `request_state_ttl`).
+        `max_once` requests are remembered, each for `request_state_ttl`. Processes that share a store share the values, which are
+        plain data then. Raises: LocalProtocolError where another process has begun it, and has not ended it for long.
         """
         return self._round.once(key, function)
 
@@ -379,3 +381,10 @@ class Context(_Base[LifespanT]):
 def _check_number(name: str, value: object) -> None:
     if type(value) is bool or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def provided_to(context: Context[Any], kind: type) -> object:
+    """Return what the lifespan opened under a class. Raises: RuntimeError where it is not open."""
+    lifespan = context._lifespan  # pyright: ignore[reportPrivateUsage]
+    assert lifespan is not None
+    return lifespan.provided(kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -24,10 +24,10 @@ from linkspan.schema.annotations import (
     takes_provided,
     underlying,
 )
+from linkspan.schema.parameters import refuse_foreign_depends
+from linkspan.server.context import Context, provided_to
+from linkspan.server.observation import Report, hides
 from linkspan.server.steps import Step, Steps
-
-if TYPE_CHECKING:
-    from linkspan.server.context import Context
 
 __all__ = ["Needs", "Overrides", "Provider", "compile_needs", "compile_provider"]
 
@@ -42,8 +42,8 @@ class Provider(msgspec.Struct, frozen=True, eq=False):
     """It yields the value, and goes on when the run has ended."""
     is_async: bool
     context_parameter: str | None
-    provided: tuple[str, ...]
-    """The parameters that take what the lifespan yields."""
+    provided: Mapping[str, type]
+    """The parameters that take what a lifespan yields, and its class."""
     needs: Mapping[str, Provider]
     """Its own dependencies, by parameter."""
 
@@ -54,8 +54,8 @@ Overrides: TypeAlias = Mapping[Function, Provider]
 
 def compile_provider(
     function: Function,
-    is_context: Callable[[Parameter], bool],
-    provided: type | None = None,
+    is_context: Callable[[Parameter, Function], bool],
+    provided: Sequence[type] = (),
     above: Sequence[Function] = (),
 ) -> Provider:
     """Look at a dependency and at those that it needs itself; `above` are those that need it.
@@ -68,15 +68,16 @@ def compile_provider(
             f"dependencies form a cycle: {cycle}; remove one of them from the parameters of the other"
         )
     context: str | None = None
-    takers: list[str] = []
+    takers: dict[str, type] = {}
     needs: dict[str, Provider] = {}
     for parameter in _parameters(function):
+        refuse_foreign_depends(name_of(function), parameter)
         if (dependency := dependency_of(parameter, function)) is not None:
             needs[parameter.name] = compile_provider(dependency.function, is_context, provided, [*above, function])
-        elif is_context(parameter):
+        elif is_context(parameter, function):
             context = parameter.name
-        elif takes_provided(parameter, function, provided):
-            takers.append(parameter.name)
+        elif (kind := takes_provided(parameter, function, provided)) is not None:
+            takers[parameter.name] = kind
         elif parameter.default is EMPTY and parameter.kind not in (VAR_POSITIONAL, VAR_KEYWORD):
             raise RegistrationError(
                 f"nothing fills in the parameter {parameter.name!r} of the dependency {name_of(function)}: give it a "
@@ -89,7 +90,7 @@ def compile_provider(
         is_generator=yields_later or is_generator_function(body),
         is_async=yields_later or is_coroutine_function(body),
         context_parameter=context,
-        provided=tuple(takers),
+        provided=takers,
         needs=needs,
     )
 
@@ -110,13 +111,17 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
     blocking: bool
     """The handler itself may block an event loop."""
 
-    def provide(self, run: Callable[..., object], context: Context, overrides: Overrides) -> Steps:
+    def provide(
+        self, run: Callable[..., object], context: Context, held: list[str], overrides: Overrides, report: Report
+    ) -> Steps:
         """Yield the steps of one run: make the values, call `run` with them, and clean up in reverse order.
 
+        `held` names the generators that have begun and not ended, in their order.
         A generator that has yielded goes on exactly once, whatever happens. It sees the exception of the run, and cannot hide
-        it; an exception of its own takes the place of that one.
+        it. An exception of its own takes the place of that one if it is raised from it, or chooses the answer, and is
+        reported otherwise.
         """
-        making = _Making(context, overrides)
+        making = _Making(context, held, overrides, report)
         try:
             values = yield from making.values(self.providers)
             result = yield Step(partial(run, **values), self.blocking)
@@ -133,11 +138,11 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
 
 def compile_needs(
     dependencies: Mapping[str, Dependency],
-    is_context: Callable[[Parameter], bool],
+    is_context: Callable[[Parameter, Function], bool],
     *,
     is_async: bool,
     blocking: bool,
-    provided: type | None = None,
+    provided: Sequence[type] = (),
 ) -> Needs:
     """Look at the dependencies of a handler. Raises: RegistrationError."""
     providers = {name: compile_provider(each.function, is_context, provided) for name, each in dependencies.items()}
@@ -151,10 +156,12 @@ def _any_async(providers: Mapping[str, Provider]) -> bool:
 class _Making:
     """The values of one run, and the generators among what made them that have not gone on yet."""
 
-    __slots__ = ("_context", "_made", "_open", "_overrides")
+    __slots__ = ("_context", "_held", "_made", "_open", "_overrides", "_report")
 
-    def __init__(self, context: Context, overrides: Overrides) -> None:
+    def __init__(self, context: Context, held: list[str], overrides: Overrides, report: Report) -> None:
         self._context = context
+        self._held = held
+        self._report = report
         self._overrides = overrides
         self._made: dict[Function, object] = {}
         self._open: list[_Generator] = []
@@ -172,12 +179,12 @@ class _Making:
         arguments = yield from self.values(provider.needs)
         if provider.context_parameter is not None:
             arguments[provider.context_parameter] = self._context
-        if provider.provided:
-            arguments |= dict.fromkeys(provider.provided, self._context.lifespan)
+        arguments |= {name: provided_to(self._context, kind) for name, kind in provider.provided.items()}
         make: Callable[[], Any] = partial(provider.function, **arguments)
         if provider.is_generator:
-            opened = _Generator(name_of(provider.function), make(), is_async=provider.is_async)
+            opened = _Generator(f"dependency {name_of(provider.function)}", make(), is_async=provider.is_async)
             self._open.append(opened)
+            self._held.append(name_of(provider.function))
             make = opened.enter
         return (yield Step(make, blocking=not provider.is_async))
 
@@ -185,12 +192,15 @@ class _Making:
         """Yield the steps that let the generators go on, the last one first; return what was raised in the end."""
         while self._open:
             opened = self._open.pop()
-            if not opened.entered:
-                continue
             try:
-                yield Step(partial(opened.leave, error), blocking=not opened.is_async)
+                if opened.entered:
+                    yield Step(partial(opened.leave, error), blocking=not opened.is_async)
             except BaseException as problem:
-                error = problem
+                if hides(problem, error):
+                    self._report(problem, f"the cleanup of {opened.name}")
+                else:
+                    error = problem
+            self._held.pop()
         return error
 
     def abandon(self) -> None:
@@ -204,10 +214,10 @@ class _Making:
 class _Generator:
     """A generator that makes a value, plain or async."""
 
-    __slots__ = ("_name", "entered", "is_async", "steps")
+    __slots__ = ("entered", "is_async", "name", "steps")
 
     def __init__(self, name: str, steps: Any, *, is_async: bool) -> None:
-        self._name = name
+        self.name = name
         self.steps = steps
         self.is_async = is_async
         self.entered = False
@@ -255,7 +265,7 @@ class _Generator:
         raise self._second_value()
 
     def _no_value(self) -> RuntimeError:
-        return RuntimeError(f"the dependency {self._name} ended without a yield: yield its value once")
+        return RuntimeError(f"the {self.name} ended without a yield: yield its value once")
 
     def _second_value(self) -> RuntimeError:
-        return RuntimeError(f"the dependency {self._name} yielded twice: yield its value once")
+        return RuntimeError(f"the {self.name} yielded twice: yield its value once")

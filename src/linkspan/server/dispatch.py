@@ -40,6 +40,7 @@ from linkspan.server.handlers import (
     Run,
     custom_arguments,
     is_context,
+    is_defined_again,
     once_listening,
     postpone,
     target_of,
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from linkspan.server.dependencies import Overrides
     from linkspan.server.extending import Extensions
     from linkspan.server.judging import Judges
-    from linkspan.server.lifespan import LifespanPlan
+    from linkspan.server.lifespan import LifespanPart, LifespanPlan
     from linkspan.server.middleware import Layer
     from linkspan.server.prompts import BoundPrompt
     from linkspan.server.resources import BoundTemplate
@@ -91,8 +92,7 @@ class Dispatcher:
         self.lifespan: Lifespan | None = None
         self.background: Background | None = None
         """What the server does besides answering, such as running tasks."""
-        self.provided: type | None = None
-        """The class of what the lifespan yields, for which handlers can ask."""
+        self._lifespan_plan: LifespanPlan | None = None
         self._overrides: Overrides = {}
         self.decoders: dict[str, msgspec.json.Decoder[Any]] = {}
         """What reads the params that extensions add."""
@@ -152,8 +152,12 @@ class Dispatcher:
         return found.handler.parameters.headers if found is not None else {}
 
     def add_layer(self, layer: Layer) -> None:
-        """Surround the requests that `layer` is for, inside the layers that were added before."""
-        self._layers = (*self._layers, layer)
+        """Surround the requests that `layer` is for, inside the layers that were added before.
+
+        One whose function was defined again at a prompt takes the place of the one before.
+        """
+        kept = (each for each in self._layers if not is_defined_again(each.function, layer.function))
+        self._layers = (*kept, layer)
         self._surrounded.update(filter(layer.surrounds, self._served))
         self._arrange_methods()
 
@@ -205,13 +209,23 @@ class Dispatcher:
         self._watchers = (*self._watchers, telemetry)
         self._arrange()
 
-    def live(self, plan: LifespanPlan) -> None:
-        """Enter a lifespan before the first call, and leave it at the end. Raises: RegistrationError if there is one already."""
-        if self.lifespan is not None:
-            raise RegistrationError(
-                "this server has a lifespan already: enter both in one function, for example with an ExitStack"
-            )
-        self.lifespan, self.provided = self.system.lifespan(plan), plan.provides
+    @property
+    def provided(self) -> Sequence[type]:
+        """The classes of what the lifespan yields, for which handlers can ask."""
+        return () if self._lifespan_plan is None else self._lifespan_plan.provides
+
+    def live(self, part: LifespanPart, timeout: float) -> None:
+        """Enter a part of the lifespan before the first call, after those that there are, and leave it at the end.
+
+        Each may take `timeout` seconds to close. Raises: RegistrationError if it cannot join those that there are.
+        """
+        from linkspan.server.lifespan import LifespanPlan
+
+        if self.lifespan is not None and self.lifespan.closes_within:
+            raise RegistrationError(f"the lifespan {part.name} comes too late: register it before the first call")
+        before = self._lifespan_plan or LifespanPlan((), timeout, self._failures.refusal)
+        self._lifespan_plan = plan = before.followed_by(part)
+        self.lifespan = self.system.lifespan(plan)
         self._arrange()
 
     def _arrange(self) -> None:
@@ -234,10 +248,6 @@ class Dispatcher:
         if lifespan.entered or runs_no_code:
             return begin(request)
         return postpone(request, lifespan, partial(begin, request))
-
-    def refuse(self, error: BaseException) -> str:
-        """Log and report an exception of the lifespan; return the error of every caller if it could not be entered."""
-        return self._failures.refusal(error)
 
     def _begin(self, request: Request) -> Outcome | Call:
         """Serve a request, or return the function that must run for it."""
@@ -399,6 +409,19 @@ class Dispatcher:
         conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
         return self._run(request, settings, observation, tool.handler, arguments, conclude, params.name)
 
+    def takes(self, tool: BoundTool, arguments: Raw | None) -> bool:
+        """Return whether a tool takes arguments, as far as no code of the author's has to run for that."""
+        if tool.handler.parameters.runs_code:
+            return True
+        settings = self.settings.current
+        try:
+            tool.handler.parameters.decode(
+                arguments, repair=settings.repair_arguments, check=settings.validate_tool_call_arguments
+            )
+        except ArgumentsInvalid:
+            return False
+        return True
+
     def _unknown(
         self, request: Request, registry: Registry[Any], noun: str, name: str, observation: Observation | None
     ) -> RemoteProtocolError:
@@ -528,9 +551,11 @@ class Dispatcher:
             context = self._make_context(request, current)
         run = handler.bind(arguments, context)
         if handler.provided and self.lifespan is not None:
-            run = partial(run, **dict.fromkeys(handler.provided, self.lifespan.value))
+            run = partial(run, **{name: self.lifespan.provided(kind) for name, kind in handler.provided.items()})
         if handler.needs is not None and context is not None:
-            run = handler.bind_with(handler.needs, run, context, self._overrides, self.system)
+            report = partial(self._failures.report, request)
+            request.held = []
+            run = handler.bind_with(handler.needs, run, context, request.held, self._overrides, self.system, report)
         if ambient is not None and context is not None:
             run = partial(ambient, context, run)
         if handler.limited is not None:
@@ -556,14 +581,19 @@ class Dispatcher:
         """Return what the author's code sees of a request. Raises: what the server context raises."""
         return Context(request, round, self.profile.context_of(request), self.lifespan, self._serve_own)
 
-    def _serve_own(self, outer: Request, round: Round, method: str, params: object) -> object:
+    def _serve_own(self, outer: Request, round: Round, method: str, params: object, as_server: bool) -> object:
         """Serve a request that a handler makes of its own server; an awaitable of its result where an event loop runs."""
         from linkspan.server.own_requests import own_request, steps_of
 
         serve, settings = self._methods[method], self.settings.current
+        if self.catalogue.is_scoped and not as_server:
+            from linkspan.server.judging import serve_permitted
+
+            serve = partial(serve_permitted, self.catalogue, serve)
         judges = self.judges if self.catalogue.is_conditional else None
         request = own_request(outer, round, method, params)
-        return self.system.drive(steps_of(request, round, lambda request: serve(request, settings, None), judges))
+        steps = steps_of(request, round, lambda request: serve(request, settings, None), judges, as_server=as_server)
+        return self.system.drive(steps)
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report that an outcome could not be encoded; return the error that the client receives instead."""

@@ -46,7 +46,11 @@ class Extensions:
         self._listen: dict[str, tuple[Extension, ListenMember]] = {}
 
     def add(self, extension: Extension, catalogue: Catalogue) -> None:
-        """Serve an extension, and announce it. Raises: RegistrationError for what exists already."""
+        """Serve an extension, and announce it. Raises: RegistrationError for what exists already, or is no extension."""
+        if not isinstance(extension, Extension):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RegistrationError(
+                f"extensions= takes values such as Extension('com.example/notes', ...), not {extension!r}"
+            )
         served = {name: method for name, method in extension.methods.items() if method.begin is not None}
         taken = {*MESSAGES, *catalogue.custom_methods, *self._methods, *self._listen, *_OWN_MEMBERS}
         if extension.id in catalogue.extensions or not taken.isdisjoint((*served, *extension.listen)):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from linkspan.core.call import Call, Lifespan, Postponed
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, RegistrationError, RemoteProtocolError
+from linkspan.keywords import refusing
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.schema.annotations import (
     EMPTY,
@@ -22,17 +25,23 @@ from linkspan.schema.annotations import (
     Dependency,
     Parameter,
     dependency_of,
+    is_async_generator_function,
+    is_context_hint,
     is_coroutine_function,
+    is_generator_function,
     parameters_of,
+    peel,
+    resolve,
     takes_provided,
 )
 from linkspan.schema.parameters import Parameters, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
+from linkspan.schema.summary import types_of
 from linkspan.server.asking import InputNeeded, Round, Rounds, cannot_ask
 from linkspan.server.configuration import Sharing
 from linkspan.server.context import Context
 from linkspan.server.limits import Limited
-from linkspan.server.observation import Around, Failures, Observation
+from linkspan.server.observation import Around, Failures, Observation, Report
 from linkspan.server.steps import Offloads, await_steps, run_steps
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import CallToolParams, CompleteParams, GetPromptParams, PromptReference, ReadResourceParams
@@ -58,6 +67,7 @@ __all__ = [
     "from_text",
     "is_async_function",
     "is_context",
+    "is_defined_again",
     "is_function",
     "named",
     "once_listening",
@@ -77,6 +87,7 @@ _MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "Any", "object")
 def decorator(add: Callable[[Any], object]) -> Callable[[F], F]:
     """Return a decorator that registers a function and gives it back unchanged."""
 
+    @refusing
     def register(function: F) -> F:
         add(function)
         return function
@@ -87,6 +98,14 @@ def decorator(add: Callable[[Any], object]) -> Callable[[F], F]:
 def named(given: tuple[Any, ...]) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """Return the keyword for a name that a decorator got in place of a function, and what it got otherwise."""
     return ({"name": given[0]}, given[1:]) if given and isinstance(given[0], str) else ({}, given)
+
+
+def is_defined_again(before: object, function: object) -> bool:
+    """Return whether an interactive session has defined a function anew, as a cell of a notebook does when it runs again."""
+    if not hasattr(sys, "ps1"):
+        return False
+    old, new = ((getattr(each, "__module__", ""), getattr(each, "__qualname__", "")) for each in (before, function))
+    return old == new and new[0] == "__main__"
 
 
 class Handler(msgspec.Struct, frozen=True):
@@ -105,8 +124,8 @@ class Handler(msgspec.Struct, frozen=True):
     """The names it takes of a hand-written schema; None for all."""
     needs: Needs | None = None
     """The dependencies among its parameters."""
-    provided: tuple[str, ...] = ()
-    """The parameters that take what the lifespan yields."""
+    provided: Mapping[str, type] = {}
+    """The parameters that take what a lifespan yields, and its class."""
     limited: Limited | None = None
 
     def bind(self, arguments: dict[str, Any], context: Context | None) -> Callable[[], object]:
@@ -124,10 +143,20 @@ class Handler(msgspec.Struct, frozen=True):
         return partial(self.function, arguments, **{self.context_parameter: context})
 
     def bind_with(
-        self, needs: Needs, bound: Callable[..., object], context: Context, overrides: Overrides, system: Offloads
+        self,
+        needs: Needs,
+        bound: Callable[..., object],
+        context: Context,
+        held: list[str],
+        overrides: Overrides,
+        system: Offloads,
+        report: Report,
     ) -> Callable[[], object]:
-        """Do the same for a `bound` function with dependencies, which are made before it runs and cleaned up after it."""
-        steps = needs.provide(bound, context, overrides)
+        """Do the same for a `bound` function with dependencies, which are made before it runs and cleaned up after it.
+
+        `held` names those that are open.
+        """
+        steps = needs.provide(bound, context, held, overrides, report)
         return partial(await_steps if needs.is_async else run_steps, steps, system)
 
 
@@ -170,26 +199,30 @@ def compile_handler(
     loose: bool = False,
     checked: Checked = "now",
     portable: bool = True,
+    coerce: bool = False,
     inline: bool = False,
     name: str | None = None,
     members: Collection[str] | None = None,
-    provided: type | None = None,
+    provided: Sequence[type] = (),
+    yields: bool = False,
 ) -> Handler:
     """Look at a function once and remember all that its calls need.
 
     With `schema` (a JSON Schema written by hand) the function may take its arguments as keywords, as one mapping, or both
     `(args, server_context)`. Without one they follow from its hints; `loose` functions without hints, such as
     `lambda **args`, take anything. With `members` (what is known to be in the arguments) a lone parameter takes them all,
-    whatever its name, unless it is one of them or its hint excludes a mapping. `provided` is the class of what the lifespan
-    yields. Raises: RegistrationError.
+    whatever its name, unless it is one of them or its hint excludes a mapping. `provided` are the classes of what lifespans
+    yield. `yields`: a generator function will do, all of whose values are taken. Raises: RegistrationError.
     """
     _refuse_self(function)
+    _refuse_generator(function, yields=yields)
     if schema is None and not (loose and _takes_anything(function, members, provided)):
         parameters = compile_parameters(
             function,
             context_types=(Context,),
             context_names=CONTEXT_NAMES,
             portable=portable,
+            coerce=coerce,
             name=name,
             provided=provided,
         )
@@ -204,31 +237,39 @@ def compile_handler(
         return _with_needs(handler, parameters.dependencies, provided)
     from linkspan.schema.validate import compile_raw_parameters
 
-    raw = compile_raw_parameters(schema or {"type": "object"}, checked=checked if schema is not None else "never")
+    checked = checked if schema is not None else "never"
+    raw = compile_raw_parameters(schema or {"type": "object"}, checked=checked, coerce=coerce)
     found = {each.name: dependency_of(each, function) for each in _signature(function)}
     dependencies = {name: each for name, each in found.items() if each is not None}
-    takers = tuple(each.name for each in _signature(function) if takes_provided(each, function, provided))
+    kinds = {each.name: takes_provided(each, function, provided) for each in _signature(function)}
+    takers = {name: kind for name, kind in kinds.items() if kind is not None}
     handler = _raw_handler(function, raw, inline, members, {*dependencies, *takers})
     return _with_needs(msgspec.structs.replace(handler, provided=takers), dependencies, provided)
 
 
 def compile_method(
-    function: Function, method: str, members: Collection[str] = (), *, provided: type | None = None
+    function: Function,
+    method: str,
+    members: Collection[str] = (),
+    *,
+    provided: Sequence[type] = (),
+    yields: bool = False,
 ) -> Handler:
     """Compile the handler of a method in which the user cannot be asked. Raises: RegistrationError."""
-    handler = compile_handler(function, loose=True, name=method, members=members, provided=provided)
+    handler = compile_handler(function, loose=True, name=method, members=members, provided=provided, yields=yields)
     if handler.parameters.asks:
         raise RegistrationError(cannot_ask(method))
     return handler
 
 
-def compile_completer(function: Function, ref: str, *, provided: type | None = None) -> Handler:
+def compile_completer(function: Function, ref: str, *, provided: Sequence[type] = ()) -> Handler:
     """Compile a function that completes an argument of `ref`. Raises: RegistrationError."""
     schema: dict[str, JSON] = {"type": "object", "properties": {"value": {}, "arguments": {}}}
-    return compile_handler(function, schema=schema, checked="never", name=f"completion of {ref}", provided=provided)
+    name = f"completion of {ref}"
+    return compile_handler(function, schema=schema, checked="never", name=name, provided=provided, yields=True)
 
 
-def _with_needs(handler: Handler, dependencies: Mapping[str, Dependency], provided: type | None) -> Handler:
+def _with_needs(handler: Handler, dependencies: Mapping[str, Dependency], provided: Sequence[type]) -> Handler:
     if not dependencies:
         return handler
     from linkspan.server.dependencies import compile_needs
@@ -253,6 +294,19 @@ def _refuse_self(function: Function) -> None:
     )
 
 
+def _refuse_generator(function: Function, *, yields: bool) -> None:
+    """Refuse a function whose values come one by one, unless all are taken. Raises: RegistrationError."""
+    body = function
+    while isinstance(body, partial):
+        body = body.func
+    bodies = (body, getattr(body, "__call__", None))  # noqa: B004
+    if any(map(is_async_generator_function, bodies)) or (not yields and any(map(is_generator_function, bodies))):
+        raise RegistrationError(
+            f"{describe(function)} yields, but a client gets one answer: return a list, and call ctx.progress or ctx.log for "
+            "what comes before it"
+        )
+
+
 def _raw_handler(
     function: Function,
     parameters: RawParameters,
@@ -261,7 +315,7 @@ def _raw_handler(
     dependencies: Collection[str],
 ) -> Handler:
     signature = [each for each in _signature(function) if each.name not in dependencies]
-    context = next((each.name for each in signature if is_context(each)), None)
+    context = next((each.name for each in signature if is_context(each, function)), None)
     rest = [each for each in signature if each.name != context]
     properties: Mapping[str, JSON] = parameters.json_schema.get("properties") or {}
     is_async = is_async_function(function)
@@ -282,7 +336,7 @@ def _raw_handler(
 
 def from_text(text: str, schema: JSON) -> JSON:
     """Read a text that is something else in the function: prompts and URIs carry texts only (PR-1)."""
-    if not isinstance(schema, dict) or "type" not in schema or schema["type"] == "string":
+    if "string" in types_of(schema, schema):
         return text
     try:
         return msgspec.json.decode(text)
@@ -297,20 +351,28 @@ def _signature(function: Function) -> Sequence[Parameter]:
         raise RegistrationError(f"{describe(function)} has no signature: wrap it in a function that has one") from None
 
 
-def _takes_anything(function: Function, members: Collection[str] | None, provided: type | None) -> bool:
+def _takes_anything(function: Function, members: Collection[str] | None, provided: Sequence[type]) -> bool:
     """Return whether a function without hints takes all arguments at once."""
-    rest = [each for each in _signature(function) if not is_context(each) and dependency_of(each, function) is None]
+    rest = [
+        each
+        for each in _signature(function)
+        if not is_context(each, function) and dependency_of(each, function) is None
+    ]
     rest = [each for each in rest if not takes_provided(each, function, provided)]
     return len(rest) == 1 and (rest[0].kind is VAR_KEYWORD or _is_whole(rest[0], (), members))
 
 
-def is_context(parameter: Parameter) -> bool:
-    """Return whether a parameter takes the `Context`: by its hint, or by its name."""
-    annotation = parameter.annotation
-    if isinstance(annotation, str):
-        if annotation.partition("[")[0].rpartition(".")[2] == "Context":
-            return True
-    elif annotation is Context or get_origin(annotation) is Context:
+def is_context(parameter: Parameter, function: Function) -> bool:
+    """Return whether a parameter of `function` takes the `Context`: by its hint, or by its name.
+
+    Raises: RegistrationError for a subclass of `Context`.
+    """
+    hint = parameter.annotation
+    if isinstance(hint, str) and hint.partition("[")[0].rpartition(".")[2] == "Context":
+        return True  # it may be imported for type checkers only
+    with suppress(NameError, TypeError, SyntaxError, AttributeError):
+        hint = peel(resolve(hint, function))[0]
+    if is_context_hint(hint, (Context,), f"{describe(function)}: parameter {parameter.name}"):
         return True
     return parameter.name in CONTEXT_NAMES and parameter.kind in (
         POSITIONAL_OR_KEYWORD,
@@ -486,9 +548,13 @@ class Run(Call, kw_only=True):
         self.end()
         return self._failed(error)
 
+    def report(self, error: BaseException, what: str) -> None:
+        """Log and report an exception that does not decide how the call ends."""
+        self.failures.report(self.request, error, what)
+
     def _failed(self, error: BaseException) -> Outcome:
         if self.around is not None:
-            error = self.around.left(error)
+            error = self.around.left(error, self.report)
         if self.current.questions or isinstance(error, InputNeeded):
             return self._ended(InputRequired(self.current.questions))
         return self._ended(self.failures.outcome(self.request, self.observation, error))

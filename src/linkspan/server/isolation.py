@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec import Raw
 
-from linkspan.errors import RegistrationError, ToolError
+from linkspan.errors import LinkspanError, RegistrationError, ToolError
 from linkspan.schema.parameters import Decoded, Parameters
 from linkspan.server.context import Context
 from linkspan.server.handlers import Function, Handler, describe
@@ -30,15 +30,17 @@ if TYPE_CHECKING:
 __all__ = ["IsolatedFailure", "within_limits"]
 
 
-class IsolatedFailure(Exception):
+class IsolatedFailure(LinkspanError):
     """A function failed in its process; the text is its traceback there."""
 
 
-def within_limits(tool: BoundTool, info: ToolInfo, *, system: Callable[[], System], structured_text: bool) -> BoundTool:
+def within_limits(
+    tool: BoundTool, info: ToolInfo, *, system: Callable[[], System], structured_text: bool, coerce: bool
+) -> BoundTool:
     """Let a tool run within its limits, in this process or in one of its own. Raises: RegistrationError."""
     _check_limits(tool.spec.name, info)
     if info.isolated:
-        return _isolated(tool, info, system().isolate, structured_text=structured_text)
+        return _isolated(tool, info, system().isolate, structured_text=structured_text, coerce=coerce)
     handler = tool.handler
     limits = CallLimits(tool.spec.name, not handler.is_async, info.timeout, info.concurrency, info.max_waiting)
     limited = msgspec.structs.replace(handler, is_async=True, limited=system().limited(limits))
@@ -66,7 +68,12 @@ def _check_limits(name: str, info: ToolInfo) -> None:
 
 
 def _isolated(
-    tool: BoundTool, info: ToolInfo, isolate: Callable[[Isolation], IsolatedCall], *, structured_text: bool
+    tool: BoundTool,
+    info: ToolInfo,
+    isolate: Callable[[Isolation], IsolatedCall],
+    *,
+    structured_text: bool,
+    coerce: bool,
 ) -> BoundTool:
     """Let a tool run in a process of its own. Raises: RegistrationError if its function cannot be found or needs this process."""
     handler = tool.handler
@@ -83,6 +90,7 @@ def _isolated(
             output_schema=written if written is not UNSET else None,
             derives_output_schema=written is UNSET,
             structured_text=structured_text,
+            coerce=coerce,
             processes=info.processes,
             timeout=info.timeout,
             memory=info.memory,

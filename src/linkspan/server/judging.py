@@ -65,6 +65,9 @@ class Judges:
         The call runs where `handler` does. `begin` does not raise.
         """
         request.shown = NOTHING_SHOWN  # also of a request that is issued again
+        if request.is_run:  # without headers a condition may not hold that held for the call
+            request.shown = self._own(request)
+            return None
         wanted, others = self._concerned(request)
         if not wanted:
             return None
@@ -87,6 +90,11 @@ class Judges:
     def shown(self, request: Request) -> Generator[Step, Any, frozenset[Condition]]:
         """Yield the steps that ask what a request depends on; return the conditions that hold."""
         return (yield from self.judge(request, *self._concerned(request)))
+
+    def all_of(self, request: Request) -> frozenset[Condition]:
+        """Return all that a request depends on, as if it held."""
+        wanted, others = self._concerned(request)
+        return frozenset((*wanted, *others))
 
     def judge(
         self, request: Request, wanted: Iterable[Condition], others: Iterable[Condition] = ()
@@ -133,6 +141,12 @@ class Judges:
                 return self._of_uris(ref.uri) if own is None else (own,), ()
             case _:
                 return (), ()
+
+    def _own(self, request: Request) -> frozenset[object]:
+        """Return the condition of the tool that a request calls, if it has one."""
+        name = request.params.name if isinstance(request.params, CallToolParams) else ""
+        own = self._catalogue.tools.conditions.get(name)
+        return NOTHING_SHOWN if own is None else frozenset((own,))
 
     def _of_uris(self, *uris: str) -> tuple[Condition, ...]:
         found = (each.when for uri in uris for each in self._catalogue.registered_for(uri))

@@ -1,8 +1,8 @@
-"""Results that are too large for an answer: they are kept for a while, and the answer has a link to them."""
+"""Results that are too large for an answer: they are kept for a while; the answer has their beginning, and a link to all."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
@@ -29,7 +29,7 @@ from linkspan.wire.jsonrpc import encode
 if TYPE_CHECKING:
     from linkspan.server.configuration import System
 
-__all__ = ["MAX_KEPT", "TEMPLATE", "TTL", "LargeResults", "bytes_of", "size_of"]
+__all__ = ["MAX_KEPT", "TEMPLATE", "TTL", "LargeResults", "bytes_of", "head_of", "size_of"]
 
 TEMPLATE: Final = "result://{id}"
 MAX_KEPT: Final = 64 * 1024 * 1024
@@ -58,7 +58,7 @@ class LargeResults:
         self._kept: dict[str, _Kept] = {}
 
     def surround(self, call: Call) -> Generator[None, Outcome, Outcome | None]:
-        """Answer with a link to a result that is too large."""
+        """Answer with the beginning of a result that is too large, and a link to all of it."""
         outcome = yield
         if not isinstance(outcome, CallToolResult) or (size := bytes_of(outcome)) <= self._most:
             return None
@@ -70,12 +70,17 @@ class LargeResults:
         uri = f"result://{self._system.random(16).hex()}"
         contents = [_contents(block, uri, mime_type) for block in outcome.content]
         self._keep(uri, _Kept(contents, size, call.context.principal, self._system.clock() + TTL))
-        note = f"The result has {size} bytes. Read it as the resource {uri} within {TTL / 60:g} minutes."
-        content = [TextContent(note), ResourceLink(uri, call.name or "result", mime_type=mime_type, size=size)]
+        head = head_of(outcome.content, self._most)
+        begins = f"{sum(map(size_of, head))} of them follow" if head else "none of which can be shown here"
+        note = (
+            f"The result has {size} bytes; {begins}. Read all of it as the resource {uri} within {TTL / 60:g} minutes."
+        )
+        content = [TextContent(note), ResourceLink(uri, call.name or "result", mime_type=mime_type, size=size), *head]
         if schema is None or outcome.is_error:
             return structs.replace(outcome, content=content, structured_content=UNSET)
         if is_text:
-            return structs.replace(outcome, content=content, structured_content={"result": note})
+            texts = [note, *(each.text for each in head if isinstance(each, TextContent))]
+            return structs.replace(outcome, content=content, structured_content={"result": "\n\n".join(texts)})
         return CallToolResult(content=content, is_error=True)  # a success would have to have what the tool promises
 
     def read(self, id: str, ctx: Context) -> list[Wire] | None:
@@ -106,6 +111,19 @@ def bytes_of(result: CallToolResult) -> int:
     total = sum(map(size_of, result.content))
     structured = result.structured_content
     return total if structured is UNSET else max(total, len(encode(structured)))
+
+
+def head_of(content: Sequence[Wire], room: int) -> list[Wire]:
+    """Return the blocks that `room` bytes hold, in order; of a text that does not fit, its beginning."""
+    kept: list[Wire] = []
+    for block in content:
+        size = size_of(block)
+        if size <= room:
+            kept.append(block)
+        elif isinstance(block, TextContent) and room:
+            kept.append(structs.replace(block, text=block.text.encode()[:room].decode(errors="ignore")))
+        room = max(0, room - size)
+    return kept
 
 
 def _is_text(schema: Mapping[str, JSON] | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, TypeAlias, cast, get_args, get_origin
@@ -30,7 +30,7 @@ from linkspan.schema.annotations import (
     underlying,
 )
 
-__all__ = ["LifespanFunction", "LifespanPlan", "compile_lifespan"]
+__all__ = ["LifespanFunction", "LifespanPart", "LifespanPlan", "check_timeout", "compile_lifespan"]
 
 LifespanFunction: TypeAlias = (
     Callable[..., Iterator[object]]
@@ -43,8 +43,8 @@ LifespanFunction: TypeAlias = (
 _HOW = "write a generator function with one `yield`, or a function that returns a context manager"
 
 
-class LifespanPlan(msgspec.Struct, frozen=True, eq=False):
-    """A lifespan, looked at once."""
+class LifespanPart(msgspec.Struct, frozen=True, eq=False):
+    """One function of the author, looked at once."""
 
     name: str
     make: Callable[[], object]
@@ -52,10 +52,6 @@ class LifespanPlan(msgspec.Struct, frozen=True, eq=False):
     is_async: bool
     provides: type | None
     """The class of what it yields, if its hints name one that is not a type of JSON."""
-    timeout: float
-    """Seconds that it may take to close."""
-    refuse: Callable[[BaseException], str]
-    """Logs and reports an exception; returns the error of every caller if it could not be entered."""
 
     def open(self) -> AbstractContextManager[object]:
         """Return what is entered and left in one thread. Raises: what the author's function raises, TypeError."""
@@ -74,35 +70,75 @@ class LifespanPlan(msgspec.Struct, frozen=True, eq=False):
         raise TypeError(f"the lifespan {self.name} returned a {type(made).__name__}: {_HOW}")
 
 
-def compile_lifespan(
-    function: LifespanFunction,
-    server: object,
-    timeout: float,
-    refuse: Callable[[BaseException], str],
-    handlers: Iterable[Callable[..., object]],
-) -> LifespanPlan:
-    """Look at a lifespan once. `handlers` were registered before it. Raises: RegistrationError."""
-    name = name_of(function)
-    if not callable(function):
-        raise RegistrationError(f"lifespan={function!r} cannot be called: {_HOW}")
+class LifespanPlan(msgspec.Struct, frozen=True, eq=False):
+    """The lifespan of a server: its parts are entered in their order, and left in reverse order."""
+
+    parts: tuple[LifespanPart, ...]
+    timeout: float
+    """Seconds that each may take to close."""
+    refuse: Callable[[BaseException], str]
+    """Logs and reports an exception; returns the error of every caller if it could not be entered."""
+
+    @property
+    def name(self) -> str:
+        """The names of its functions."""
+        return " and ".join(each.name for each in self.parts)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether a part of it lives on an event loop."""
+        return any(each.is_async for each in self.parts)
+
+    @property
+    def closes_within(self) -> float:
+        """Seconds that all may take to close."""
+        return self.timeout * len(self.parts)
+
+    @property
+    def provides(self) -> Sequence[type]:
+        """The classes of what it yields, for which handlers can ask."""
+        return [each.provides for each in self.parts if each.provides is not None]
+
+    def followed_by(self, part: LifespanPart) -> LifespanPlan:
+        """Return a plan with one more part. Raises: RegistrationError for a class that another part yields already."""
+        for each in self.parts:
+            if part.provides is not None and each.provides is part.provides:
+                raise RegistrationError(
+                    f"the lifespans {each.name} and {part.name} both yield a {part.provides.__name__}: let one of them yield a "
+                    "class of its own, so that the hint of a parameter names the one that it takes"
+                )
+        return LifespanPlan((*self.parts, part), self.timeout, self.refuse)
+
+
+def check_timeout(timeout: float) -> None:
+    """Raise RegistrationError for a time of 0 or less."""
     if timeout <= 0:
         raise RegistrationError(
             f"lifespan_timeout={timeout!r} leaves no time to close: write the seconds that it may take"
         )
+
+
+def compile_lifespan(
+    function: LifespanFunction, server: object, handlers: Iterable[Callable[..., object]]
+) -> LifespanPart:
+    """Look at a lifespan once. `handlers` were registered before it. Raises: RegistrationError."""
+    name = name_of(function)
+    if not callable(function):
+        raise RegistrationError(f"lifespan={function!r} cannot be called: {_HOW}")
     make = partial(function, server) if _takes_server(function, name) else function
     is_async, provides = _kind(function, name)
     if provides is not None:
         _check_order(provides, name, handlers)
-    return LifespanPlan(name, make, is_async, provides, timeout, refuse)
+    return LifespanPart(name, make, is_async, provides)
 
 
 def _check_order(provided: type, name: str, handlers: Iterable[Callable[..., object]]) -> None:
     """Refuse a lifespan that comes after a handler of what it yields: the model would have to send that."""
     for handler in handlers:
-        if any(takes_provided(each, handler, provided) for each in parameters_of(handler)):
+        if any(takes_provided(each, handler, [provided]) for each in parameters_of(handler)):
             raise RegistrationError(
                 f"{name_of(handler)} takes a {provided.__name__}, which the lifespan {name} yields: "
-                "register the lifespan before it"
+                "register the lifespan before it, or let it take that as ctx.lifespan"
             )
 
 

@@ -42,6 +42,7 @@ class Isolation(msgspec.Struct, frozen=True):
     output_schema: Mapping[str, JSON] | None
     derives_output_schema: bool
     structured_text: bool
+    coerce: bool
     processes: int
     timeout: float | None
     """Seconds that a call may take."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 from msgspec import Raw
@@ -25,7 +25,7 @@ from linkspan.schema.results import encode_json
 from linkspan.server.asking import InputNeeded, Round, Rounds
 from linkspan.server.context import Context
 from linkspan.server.handlers import Handler, Run, target_of
-from linkspan.server.observation import Failures, Observation
+from linkspan.server.observation import Failures, Observation, Report, hides
 from linkspan.server.steps import Offloads, Step, Steps, await_steps, run_steps
 from linkspan.types.base import JSON, UNSET, TextContent, Wire, is_object
 from linkspan.types.messages import (
@@ -35,12 +35,14 @@ from linkspan.types.messages import (
 )
 
 if TYPE_CHECKING:
+    from linkspan.server.configuration import Profile
     from linkspan.types.messages import Tool
 
 __all__ = [
     "Call",
     "Layer",
     "Middleware",
+    "SharesState",
     "Surrounded",
     "as_outcome",
     "compile_layer",
@@ -112,6 +114,15 @@ _INSIDE: Final = ("initialize", "ping", "server/discover", "logging/setLevel", "
 """Requests that connections answer themselves."""
 
 
+@runtime_checkable
+class SharesState(Protocol):
+    """A middleware that keeps something for all processes of a server, where they have a store."""
+
+    def share(self, profile: Profile) -> None:
+        """Use the store of the server with this profile, if there is one when a call comes."""
+        ...
+
+
 class Layer(msgspec.Struct, frozen=True, eq=False):
     """A middleware, looked at once."""
 
@@ -128,6 +139,12 @@ class Layer(msgspec.Struct, frozen=True, eq=False):
 
 def compile_layer(function: Middleware, only: Collection[str], *, blocking: bool) -> Layer:
     """Look at a middleware once. Raises: RegistrationError."""
+    if not callable(function):
+        raise RegistrationError(f"middleware is a function, not {function!r}: write @server.middleware above one")
+    if not isinstance(only, Collection):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise RegistrationError(
+            f"middleware {name_of(function)}: only= takes a list, such as ['tools/call'], not {only!r}"
+        )
     unreachable = next((method for method in only if method in _INSIDE), None)
     if isinstance(only, str) or unreachable is not None:
         problem = f'write only=("{only}",)' if isinstance(only, str) else f"{unreachable} has no handler to surround"
@@ -153,53 +170,99 @@ Inside: TypeAlias = Callable[[Call], Steps]
 """Yields the steps of the handler, and returns its outcome."""
 
 
-def _surround(layers: Sequence[Layer], call: Call, inside: Inside, system: Offloads) -> Steps:
-    """Yield the steps of a request through its middleware, the outermost first; return the outcome.
+class _Surrounding(msgspec.Struct, frozen=True, eq=False):
+    """What takes one request through its middleware."""
 
-    Raises: what a middleware raises, and what the handler raises if no middleware catches it.
-    """
-    if not layers:
-        return (yield from inside(call))
-    layer, rest = layers[0], layers[1:]
-    match layer.kind:
-        case "generator":
-            return (yield from _through(layer, call, lambda now: _surround(rest, now, inside, system)))
-        case "async":
-            return (yield from _awaited(layer, call, lambda now: _surround(rest, now, inside, system), system))
-        case "plain":
-            if (yield Step(partial(layer.function, call), layer.blocking)) is not None:
-                raise TypeError(f"middleware {name_of(layer.function)} returned something but has no yield: {_HOW}")
-            return (yield from _surround(rest, call, inside, system))
+    inside: Inside
+    system: Offloads
+    report: Report
+
+    def steps(self, layers: Sequence[Layer], call: Call) -> Steps:
+        """Yield the steps of a request through `layers`, the outermost first; return the outcome.
+
+        Raises: what a middleware raises, and what the handler raises if no middleware catches it. A middleware that fails
+        because the handler has failed is reported, and the handler's exception goes on.
+        """
+        if not layers:
+            return (yield from self.inside(call))
+        layer, inner = layers[0], partial(self.steps, layers[1:])
+        match layer.kind:
+            case "generator":
+                return (yield from self._through(layer, call, inner))
+            case "async":
+                return (yield from self._awaited(layer, call, inner))
+            case "plain":
+                if (yield Step(partial(layer.function, call), layer.blocking)) is not None:
+                    raise TypeError(f"middleware {name_of(layer.function)} returned something but has no yield: {_HOW}")
+                return (yield from inner(call))
+
+    def _through(self, layer: Layer, call: Call, inner: Inside) -> Steps:
+        """Run a generator up to its yield, then what is inside, then the rest of the generator.
+
+        Only one that may block is a step: the others run where they are, without a hand-over.
+        """
+        steps = cast("Generator[Call | None, Outcome, Outcome | None]", layer.function(call))
+        going: Callable[[], object] = steps.__next__
+        try:
+            ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
+            if ended:
+                return _answer(layer, value, None)
+            outcome: Any = None
+            failed: BaseException | None = None
+            try:
+                outcome = yield from inner(call if value is None else _call(layer, value))
+                going = partial(steps.send, outcome)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                failed = error
+                going = partial(steps.throw, error)
+            try:
+                ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
+                if not ended:
+                    raise RuntimeError(f"middleware {name_of(layer.function)} yielded twice: yield once for each call")
+                return _answer(layer, value, outcome)
+            except Exception as later:
+                if failed is None or not hides(later, failed):
+                    raise
+                self.report(later, f"middleware {name_of(layer.function)}")
+            raise failed
+        finally:
+            steps.close()
+
+    def _awaited(self, layer: Layer, call: Call, inner: Inside) -> Steps:
+        """Run a coroutine function, which runs what is inside by awaiting `call_next`."""
+        outcomes: list[Outcome] = []
+        failed: BaseException | None = None
+        began = False
+
+        async def call_next(changed: Call | None = None) -> Outcome:
+            nonlocal began, failed
+            if began:
+                raise RuntimeError(
+                    f"middleware {name_of(layer.function)} awaited call_next twice: await it once for each call"
+                )
+            began = True
+            steps = inner(call if changed is None else _call(layer, changed))
+            try:
+                outcome = as_outcome(await await_steps(steps, self.system))
+            except BaseException as error:
+                failed = error
+                raise
+            outcomes.append(outcome)
+            return outcome
+
+        try:
+            value = yield Step(partial(layer.function, call, call_next))
+            return _answer(layer, value, outcomes[0] if outcomes else None)
+        except Exception as later:
+            if failed is None or not hides(later, failed):
+                raise
+            self.report(later, f"middleware {name_of(layer.function)}")
+        raise failed
 
 
 _HOW = "write `result = yield`, and return what is to be answered"
-
-
-def _through(layer: Layer, call: Call, inside: Inside) -> Steps:
-    """Run a generator up to its yield, then what is inside, then the rest of the generator.
-
-    Only one that may block is a step: the others run where they are, without a hand-over.
-    """
-    steps = cast("Generator[Call | None, Outcome, Outcome | None]", layer.function(call))
-    going: Callable[[], object] = steps.__next__
-    try:
-        ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
-        if ended:
-            return _answer(layer, value, None)
-        outcome: Any = None
-        try:
-            outcome = yield from inside(call if value is None else _call(layer, value))
-            going = partial(steps.send, outcome)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            going = partial(steps.throw, error)
-        ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
-        if not ended:
-            raise RuntimeError(f"middleware {name_of(layer.function)} yielded twice: yield once for each call")
-        return _answer(layer, value, outcome)
-    finally:
-        steps.close()
 
 
 def _advance(resume: Callable[[], object]) -> tuple[bool, object]:
@@ -228,26 +291,6 @@ def _answer(layer: Layer, value: object, outcome: Outcome | None) -> Outcome:
         f"middleware {name_of(layer.function)} answered {said}: return a result such as CallToolResult, raise ToolError, "
         "or return what the yield gave"
     )
-
-
-def _awaited(layer: Layer, call: Call, inside: Inside, system: Offloads) -> Steps:
-    """Run a coroutine function, which runs what is inside by awaiting `call_next`."""
-    outcomes: list[Outcome] = []
-    began = False
-
-    async def call_next(changed: Call | None = None) -> Outcome:
-        nonlocal began
-        if began:
-            raise RuntimeError(
-                f"middleware {name_of(layer.function)} awaited call_next twice: await it once for each call"
-            )
-        began = True
-        outcome = as_outcome(await await_steps(inside(call if changed is None else _call(layer, changed)), system))
-        outcomes.append(outcome)
-        return outcome
-
-    value = yield Step(partial(layer.function, call, call_next))
-    return _answer(layer, value, outcomes[0] if outcomes else None)
 
 
 class Surrounded(Run, kw_only=True):
@@ -301,7 +344,7 @@ def surrounded(
 
     call = Call(request.method, params, tool, current.number, make_context)
     is_async = (handler is not None and handler.is_async) or any(each.kind == "async" for each in layers)
-    steps = _surround(layers, call, inside, system)
+    steps = _Surrounding(inside, system, partial(failures.report, request)).steps(layers, call)
     run: Callable[[], object] = partial(await_steps if is_async else run_steps, steps, system)
     if Context.ambient is not None:
         run = partial(Context.ambient, lambda: call.context, run)
@@ -347,7 +390,7 @@ def run_inside(run: Run) -> Steps:
         raise
     except BaseException as error:
         if run.around is not None:
-            error = run.around.left(error)
+            error = run.around.left(error, run.report)
         if not run.current.questions and not isinstance(error, InputNeeded):
             raise error
         return InputRequired(run.current.questions)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
@@ -34,13 +34,15 @@ from linkspan.types.messages import CallToolParams, CallToolResult
 from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
-    from linkspan.server.telemetry import Names, Telemetry
+    from linkspan.server.telemetry import KnownNames, Telemetry
 
 __all__ = [
     "RETRY_AFTER",
     "Around",
     "Failures",
     "Observation",
+    "Report",
+    "hides",
     "instrument",
     "observe",
     "report",
@@ -132,7 +134,7 @@ def instrument(
 def report_answered(
     callback: Callable[[InstrumentationData], object] | None,
     watchers: Sequence[Telemetry],
-    names: Names,
+    names: KnownNames,
     request: Request,
     error: RemoteProtocolError | None,
     duration: float,
@@ -201,12 +203,14 @@ class Around:
             if problem is not error:
                 raise
 
-    def left(self, error: BaseException) -> BaseException:
-        """Close the manager after an exception; return that, or what the manager raised instead."""
+    def left(self, error: BaseException, report: Report) -> BaseException:
+        """Close the manager after an exception; return that, or what the manager chose to raise instead."""
         try:
             self.leave(error)
         except BaseException as problem:
-            return problem
+            if not hides(problem, error):
+                return problem
+            report(problem, "around_request")
         return error
 
 
@@ -237,6 +241,20 @@ class _Inside:
                 raise
             except BaseException as error:
                 step, given = steps.throw, (error,)
+
+
+Report: TypeAlias = Callable[[BaseException, str], object]
+"""Logs and reports an exception of the author's code, and what has failed."""
+
+
+def hides(later: BaseException, error: BaseException | None) -> bool:
+    """Return whether `later`, which was raised while `error` passed, would keep the client from what that says by accident.
+
+    What is raised `from` the first exception, or chooses the answer itself, is meant to take its place.
+    """
+    if later is error or not (isinstance(later, Exception) and isinstance(error, Exception)):
+        return False
+    return later.__cause__ is not error and not isinstance(later, ToolError | RemoteProtocolError)
 
 
 RETRY_AFTER: Final = "linkspan/retryAfter"

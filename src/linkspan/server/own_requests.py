@@ -40,14 +40,19 @@ def _emit_for(outer: Request, _: Request, method: str, params: Wire | Raw) -> No
 
 
 def steps_of(
-    request: Request, round: Round, serve: Callable[[Request], Outcome | Call], judges: Judges | None
+    request: Request,
+    round: Round,
+    serve: Callable[[Request], Outcome | Call],
+    judges: Judges | None,
+    *,
+    as_server: bool,
 ) -> Steps:
-    """Yield the steps of such a request, and return its result.
+    """Yield the steps of such a request, and return its result. `as_server`: nothing is hidden from it.
 
     Raises: RemoteProtocolError for what the caller does not see; InputNeeded; what the handler, or middleware, raises.
     """
     if judges is not None:
-        request.shown = yield from judges.shown(request)
+        request.shown = judges.all_of(request) if as_server else (yield from judges.shown(request))
     step = serve(request)
     outcome = (yield from run_inside(step)) if isinstance(step, Run) else step
     if isinstance(outcome, RemoteProtocolError):

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, TypeAlias, TypeGuard, Unpack, cast
 import msgspec
 
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
+from linkspan.keywords import described_by, refusing
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content_blocks import blocks_of, changed, checked, is_block, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
-from linkspan.server.tools import PromptDefinition, check_name, default_name, defined, function_name
+from linkspan.server.tools import PromptDefinition, check_name, defined, function_name, snake_case
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
-from linkspan.text import described_by
 from linkspan.types.base import JSON, Icon, JSONObject, Meta, Role, is_mapping
 from linkspan.types.messages import GetPromptResult, PromptArgument, PromptMessage
 from linkspan.types.messages import Prompt as PromptShape
@@ -97,10 +97,11 @@ class Prompt:
     Result: TypeAlias = PromptResult
     Message = staticmethod(Message)
 
+    @refusing
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         own = vars(cls)
-        cls.name = own.get("name") or own.get("prompt_name") or default_name(cls.__name__)
+        cls.name = own.get("name") or own.get("prompt_name") or snake_case(cls.__name__)
         check_name(cls.name, "prompt")
 
     @classmethod
@@ -168,10 +169,10 @@ def messages_of(value: object) -> list[PromptMessage]:
     raise TypeError(f"a prompt must return strings, content or messages, not {type(value).__name__}")
 
 
-def bind_prompt(source: object, info: PromptInfo | None = None, *, provided: type | None = None) -> BoundPrompt:
+def bind_prompt(source: object, info: PromptInfo | None = None, *, provided: Sequence[type] = ()) -> BoundPrompt:
     """Turn a prompt, however it was written, into a registered one; `info` describes a function.
 
-    `provided` is the class of what the lifespan yields. Raises: RegistrationError, TypeError.
+    `provided` are the classes of what lifespans yield. Raises: RegistrationError, TypeError.
     """
     if _is_class(source):
         template = bound_method(source, Prompt, "template")
@@ -189,13 +190,14 @@ def bind_prompt(source: object, info: PromptInfo | None = None, *, provided: typ
             inline=info.inline,
             name=name,
             provided=provided,
+            yields=True,
         )
     else:
         if not is_function(source):
             raise TypeError(f"a prompt is a function or a Prompt, not {type(source).__name__}")
         info = info or PromptInfo()
         name = function_name(source, info.name, "prompt")
-        handler = compile_handler(source, inline=info.inline, name=name, provided=provided)
+        handler = compile_handler(source, inline=info.inline, name=name, provided=provided, yields=True)
         description = handler.parameters.description
     spec = PromptShape(
         name=name,

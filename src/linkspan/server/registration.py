@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import contextmanager
 from functools import cached_property, partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, cast, overload
 
 from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.core.waiting import Change
+from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
+from linkspan.keywords import closed, described_by, refusing
 from linkspan.revisions import served_revisions
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.server.announcing import Announcer
@@ -63,9 +65,10 @@ from linkspan.server.tools import (
     ToolKeywords,
     ToolSource,
     bind_tool,
+    own_name,
 )
 from linkspan.server.visibility import Kind
-from linkspan.text import closed, described_by
+from linkspan.text import no_attribute
 from linkspan.types.base import JSON, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
@@ -86,6 +89,8 @@ LifespanF = TypeVar("LifespanF", bound="LifespanFunction")
 
 class BaseServer(metaclass=ProposesRevision):
     """What is offered, and the connections that offer it. `linkspan.Server` is this with its transports and a `system`."""
+
+    MethodAlreadyDefinedError: ClassVar = MethodAlreadyDefinedError
 
     @closed
     def __init__(
@@ -113,12 +118,13 @@ class BaseServer(metaclass=ProposesRevision):
         require_initialized: bool = False,
         auto_notify: bool = False,
         structured_text: bool = True,
+        coerce: bool = False,
         max_result: int | None = None,
         limits: Limits = DEFAULT_LIMITS,
         request_state_keys: Sequence[bytes | str] | None = None,
         request_state_ttl: float = 3600.0,
         secret_headers: Sequence[str] = SECRET_HEADERS,
-        lifespan: LifespanFunction | None = None,
+        lifespan: LifespanFunction | Sequence[LifespanFunction] | None = None,
         lifespan_timeout: float = 5.0,
         auth: Protection | None = None,
         revisions: str | Collection[str] | None = None,
@@ -128,6 +134,8 @@ class BaseServer(metaclass=ProposesRevision):
         tasks: TaskEngine | None = None,
         max_tasks: int = 16,
         max_tasks_per_principal: int = 100,
+        max_task_bytes: int = 256 * 1024 * 1024,
+        max_task_bytes_per_principal: int = 64 * 1024 * 1024,
     ) -> None:
         """Make a server. It does nothing until it is served.
 
@@ -140,6 +148,7 @@ class BaseServer(metaclass=ProposesRevision):
           connections that can shake hands.
         - `auto_notify`: notify clients of every change of the lists. Otherwise call `notify_*_list_changed`.
         - `structured_text`: tools that return a plain `str` have it as structured content too, `{"result": ...}`.
+        - `coerce`: tools take a text such as "5" where a number or a boolean is wanted, and read it.
         - `max_result`: bytes of a tool's result that are sent; of a larger one the client gets a link, for ten minutes.
         - `request_state_keys`: secrets that seal `requestState`, the first one seals, all open. Several processes behind one
           address need the same ones; without any, they are in the store, or each process makes its own.
@@ -147,12 +156,14 @@ class BaseServer(metaclass=ProposesRevision):
         - `secret_headers`: names of HTTP headers (or `beginning-*`) that handlers do not see. The default list holds what
           carries the caller's credentials; `[]` shows all.
         - `lifespan`: opens what handlers need and closes it at the end, like `@server.lifespan`, in `lifespan_timeout` seconds.
+          Several, in a list, are entered in that order.
         - `auth`: `Protected(...)`, whose tokens are good. Over HTTP every request needs one then; stdio has none.
         - `revisions`: those to speak, as a list of dates or as conditions such as ">=DATE"; None for all.
         - `store`: what processes that serve the same clients share: a URL, or a `Store`. `store_key` seals what is in it.
         - `extensions`: the extensions of the protocol that are on.
         - `tasks`: the engine that runs tasks. Without one each process that serves runs up to `max_tasks` at a time.
-          One principal may have `max_tasks_per_principal` that have not ended.
+          One principal may have `max_tasks_per_principal` that have not ended. Of those that have ended, `max_task_bytes` are
+          kept, and `max_task_bytes_per_principal` of each principal.
 
         Raises: RegistrationError, TypeError, UnsupportedProtocolVersion.
         """
@@ -182,17 +193,19 @@ class BaseServer(metaclass=ProposesRevision):
             tasks=tasks,
             max_tasks=max_tasks,
             max_tasks_per_principal=max_tasks_per_principal,
+            max_task_bytes=max_task_bytes,
+            max_task_bytes_per_principal=max_task_bytes_per_principal,
         )
         self._catalogue = Catalogue(capabilities)
         self.auth = auth
         self._auto_notify = auto_notify
         self._structured_text = structured_text
+        self._coerce = coerce
         self._watches: tuple[Callable[[], object], ...] = ()  # look for changes as long as there are connections
-        self._looked = self._traced = False
+        self._looked = self._traced = self._completes_unchecked = False
         self.lifespan_timeout = lifespan_timeout
-        self._provided: type | None = None
-        if lifespan is not None:
-            self.lifespan(lifespan)
+        for each in _each_lifespan(lifespan):
+            self.lifespan(each)
         if max_result is not None:
             self._link_large_results(max_result)
         self._add_tools(tools)
@@ -201,15 +214,15 @@ class BaseServer(metaclass=ProposesRevision):
         self._add_templates(resource_templates)
         if store is not None or store_key is not None:
             self.sharing.check()
-        for each in extensions:
-            self._dispatcher.extend(each)
+        for extension in extensions:
+            self._dispatcher.extend(extension)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Never:
-            from linkspan.habits import SERVER, missing
+            from linkspan.habits import SERVER
 
-            raise AttributeError(missing(type(self).__name__, name, SERVER), name=name, obj=self)
+            raise no_attribute(self, name, SERVER)
 
     # Facts, live: the next request sees a change.
 
@@ -316,15 +329,16 @@ class BaseServer(metaclass=ProposesRevision):
             portable=self._settings.current.portable_schemas,
             check_arguments=self._settings.current.validate_tool_call_arguments,
             structured_text=self._structured_text,
+            coerce=self._coerce,
             limit=self._limit,
-            provided=self._provided,
+            provided=self._dispatcher.provided,
         )
         self._add(self._catalogue.tools, [bind(each, info) for each in sources], notify=notify)
 
     def _limit(self, tool: BoundTool, info: ToolInfo) -> BoundTool:
         from linkspan.server.isolation import within_limits
 
-        return within_limits(tool, info, system=self.system, structured_text=self._structured_text)
+        return within_limits(tool, info, system=self.system, structured_text=self._structured_text, coerce=self._coerce)
 
     # Prompts.
 
@@ -374,7 +388,7 @@ class BaseServer(metaclass=ProposesRevision):
             return
         from linkspan.server.prompts import bind_prompt
 
-        prompts = [bind_prompt(each, info, provided=self._provided) for each in given]
+        prompts = [bind_prompt(each, info, provided=self._dispatcher.provided) for each in given]
         self._add(self._catalogue.prompts, prompts, notify=notify)
 
     # Resources.
@@ -395,7 +409,7 @@ class BaseServer(metaclass=ProposesRevision):
     @described_by(ResourceDescription)
     def resource(
         self,
-        uri: str,
+        uri: str | Function,
         *,
         path: str | PathLike[str] | None = None,
         name: str | None = None,
@@ -406,6 +420,8 @@ class BaseServer(metaclass=ProposesRevision):
         The function returns a text, bytes, JSON, or contents. With `path` the file there is the resource, and there is nothing
         to decorate. Raises: RegistrationError.
         """
+        if callable(uri):
+            raise _without(uri, "resource", "the URI of the resource", "docs://")
         if path is not None:
             return self.define_resource(uri, name, path=path, **described)
 
@@ -438,22 +454,25 @@ class BaseServer(metaclass=ProposesRevision):
         """Remove a resource or a template; returns whether there was one."""
         return self._remove(uri, self._catalogue.resources, self._catalogue.templates)
 
+    @refusing
     def resources_read_handler(self, function: F) -> F:
         """Let one function answer every `resources/read`: it gets the params and returns a list of contents (E3).
 
         It takes the place of what resources would answer themselves. Usable as a decorator.
         """
         self._catalogue.read_handler = compile_handler(
-            function, loose=True, name="resources/read", members=("uri",), provided=self._provided
+            function, loose=True, name="resources/read", members=("uri",), provided=self._dispatcher.provided
         )
         return function
 
     def _add_resources(self, sources: Iterable[ResourceSource]) -> None:
-        resources = [bind_resource(each, self.system, provided=self._provided) for each in sources]
+        resources = [bind_resource(each, self.system, provided=self._dispatcher.provided) for each in sources]
         self._add(self._catalogue.resources, resources)
 
     def _add_templates(self, sources: Iterable[TemplateSource]) -> None:
-        self._add(self._catalogue.templates, [bind_template(each, provided=self._provided) for each in sources])
+        self._add(
+            self._catalogue.templates, [bind_template(each, provided=self._dispatcher.provided) for each in sources]
+        )
 
     def _link_large_results(self, most: int) -> None:
         from linkspan.server.large_results import TEMPLATE, LargeResults
@@ -506,19 +525,20 @@ class BaseServer(metaclass=ProposesRevision):
 
     # Around a call.
 
+    @refusing
     def lifespan(self, function: LifespanF) -> LifespanF:
         """Open what handlers need before the first call, and close it at the end. Usable as a decorator.
 
         A generator function with one `yield`, or one that returns a context manager; plain or async; without parameters, or
         with the server. What it yields is `ctx.lifespan`, and the value of parameters that are annotated with its class:
-        register it before what has these. Raises: RegistrationError.
+        register it before what has these. Several are entered in the order in which they were registered, and left in reverse
+        order; `ctx.lifespan` is then a tuple. Raises: RegistrationError.
         """
-        from linkspan.server.lifespan import compile_lifespan
+        from linkspan.server.lifespan import check_timeout, compile_lifespan
 
-        dispatcher, handlers = self._dispatcher, [each.function for each in self._catalogue.handlers()]
-        plan = compile_lifespan(function, self, self.lifespan_timeout, dispatcher.refuse, handlers)
-        dispatcher.live(plan)
-        self._provided = plan.provides
+        check_timeout(self.lifespan_timeout)
+        part = compile_lifespan(function, self, [each.function for each in self._catalogue.handlers()])
+        self._dispatcher.live(part, self.lifespan_timeout)
         return function
 
     @overload
@@ -535,10 +555,14 @@ class BaseServer(metaclass=ProposesRevision):
         may await. `only` are the methods to surround, such as "tools/call"; without it, every method that has a handler and
         the lists. Raises: RegistrationError.
         """
-        from linkspan.server.middleware import compile_layer
+        from linkspan.server.middleware import SharesState, compile_layer
 
         def add(middleware: Any) -> None:
-            self._dispatcher.add_layer(compile_layer(middleware, only, blocking=blocking))
+            waits, given = blocking, cast("object", middleware)
+            if isinstance(given, SharesState):
+                given.share(self._profile)
+                waits = blocking or self._profile.sharing is not None
+            self._dispatcher.add_layer(compile_layer(middleware, only, blocking=waits))
 
         return decorator(add)(*function) if function else decorator(add)
 
@@ -556,28 +580,42 @@ class BaseServer(metaclass=ProposesRevision):
 
     # Completion and custom methods.
 
+    @refusing
     def completion(self, ref: str, argument: str) -> Callable[[F], F]:
         """Let a function complete one argument of a prompt (`ref` is its name) or of a resource template (`ref` is the template).
 
         It takes `value`, what the user has typed, and if it likes `arguments`, what is filled in already; it returns texts.
+        A prompt or an argument that does not exist is refused with a RegistrationError when the server first serves.
         """
 
         def add(function: Function) -> None:
-            self._catalogue.completers[ref, argument] = compile_completer(function, ref, provided=self._provided)
+            self._catalogue.completers[ref, argument] = compile_completer(
+                function, ref, provided=self._dispatcher.provided
+            )
+            self._completes_unchecked = True
 
         return decorator(add)
 
+    @refusing
     def completion_handler(self, function: F) -> F:
         """Let one function answer every `completion/complete`: it gets the params. Usable as a decorator."""
         self._catalogue.completion_handler = compile_method(
-            function, "completion/complete", ("ref", "argument", "context"), provided=self._provided
+            function,
+            "completion/complete",
+            ("ref", "argument", "context"),
+            provided=self._dispatcher.provided,
+            yields=True,
         )
         return function
 
+    @refusing
     def custom_method(self, method_name: str) -> Callable[[F], F]:
         """Offer a JSON-RPC method of your own, as a decorator. See `define_custom_method`."""
+        if callable(method_name):
+            raise _without(method_name, "custom_method", "the name of the method", "acme/")
         return decorator(lambda function: self.define_custom_method(method_name, function))
 
+    @refusing
     def define_custom_method(self, method_name: str, handler: Function) -> None:
         """Offer a JSON-RPC method, or notification, of your own: the function gets the params and returns any JSON (G1).
 
@@ -585,8 +623,10 @@ class BaseServer(metaclass=ProposesRevision):
         It cannot ask the user anything. Raises: RegistrationError; MethodAlreadyDefinedError for a method that exists, in the
         protocol or here.
         """
-        self._catalogue.check_method(method_name)
-        self._catalogue.custom_methods[method_name] = compile_method(handler, method_name, provided=self._provided)
+        self._catalogue.check_method(method_name, handler)
+        self._catalogue.custom_methods[method_name] = compile_method(
+            handler, method_name, provided=self._dispatcher.provided
+        )
 
     # Notifications.
 
@@ -630,6 +670,8 @@ class BaseServer(metaclass=ProposesRevision):
         `one_shot` serves single messages, such as those of `handle_json`. One that is not `notified` gets no changes of lists
         or resources: it serves a lone request that does not subscribe to them.
         """
+        if self._completes_unchecked:
+            self._check_completions()
         dispatcher = self._dispatcher
         system = dispatcher.system
         if "opentelemetry" in sys.modules and not (one_shot and self._looked):
@@ -647,6 +689,16 @@ class BaseServer(metaclass=ProposesRevision):
             for watch in self._watches:
                 watch()
         return connection
+
+    def _check_completions(self) -> None:
+        """Refuse completions of prompts, templates and arguments that do not exist, which nothing would ever call.
+
+        Where they can still come, with `auto_notify` or from a lifespan, a warning is logged. Raises: RegistrationError.
+        """
+        from linkspan.server.completion import check_completers
+
+        check_completers(self._catalogue, may_come=self._auto_notify or self._dispatcher.lifespan is not None)
+        self._completes_unchecked = False
 
     def watch(self, telemetry: Telemetry) -> None:
         """Let `telemetry` see the beginning and the end of each request from now on; twice is as once."""
@@ -672,3 +724,15 @@ class BaseServer(metaclass=ProposesRevision):
     @cached_property
     def _announcer(self) -> Announcer:
         return Announcer(self._dispatcher)
+
+
+def _each_lifespan(given: LifespanFunction | Sequence[LifespanFunction] | None) -> Sequence[LifespanFunction]:
+    if given is None:
+        return ()
+    return cast("Sequence[LifespanFunction]", given if isinstance(given, list | tuple) else (given,))
+
+
+def _without(function: Function, decorator: str, what: str, beginning: str) -> RegistrationError:
+    """Return the error for a decorator without its argument, which would register nothing."""
+    line = f"@server.{decorator}({beginning + own_name(function)!r})"
+    return RegistrationError(f"@server.{decorator} needs {what}: write {line}")

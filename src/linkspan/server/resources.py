@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 import msgspec
 
 from linkspan.errors import RegistrationError, ResourceNotFoundError
+from linkspan.keywords import described_by
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content_blocks import Media, changed, checked, contents_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
-from linkspan.server.tools import Description, default_name
+from linkspan.server.tools import Description, own_name, snake_case
 from linkspan.server.visibility import Condition, check_scopes, check_tags, compile_condition
-from linkspan.text import described_by
 from linkspan.types.base import JSON, Annotations, Icon, JSONObject, Meta, is_array, is_mapping
 from linkspan.types.messages import ReadResourceResult
 from linkspan.types.messages import Resource as ResourceShape
@@ -88,7 +88,7 @@ class _Described:
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         own = vars(cls)
-        cls.name = own.get("name") or own.get("resource_name") or default_name(cls.__name__)
+        cls.name = own.get("name") or own.get("resource_name") or snake_case(cls.__name__)
 
     def _describe(self, uri: str, name: str | None, read: Function | None, described: Mapping[str, Any]) -> None:
         self.name = name or uri.rstrip("/").rpartition("/")[2] or uri
@@ -232,10 +232,10 @@ def _all_contents(value: object, uri: str, mime_type: str | None) -> list[Any]:
     return [] if is_array(value) and not value else contents_of(value, uri, mime_type)
 
 
-def bind_resource(source: object, system: Callable[[], System], *, provided: type | None = None) -> BoundResource:
+def bind_resource(source: object, system: Callable[[], System], *, provided: Sequence[type] = ()) -> BoundResource:
     """Turn a resource, however it was written, into a registered one; `system` finds its file.
 
-    `provided` is the class of what the lifespan yields.
+    `provided` are the classes of what lifespans yield.
 
     Raises: RegistrationError, TypeError.
     """
@@ -276,8 +276,8 @@ def _read_file(shape: ResourceShape, path: str | PathLike[str], system: System) 
     return msgspec.structs.replace(shape, mime_type=mime_type), read
 
 
-def bind_template(source: object, *, provided: type | None = None) -> BoundTemplate:
-    """Turn a template, however it was written, into a registered one; `provided` is the class of what the lifespan yields.
+def bind_template(source: object, *, provided: Sequence[type] = ()) -> BoundTemplate:
+    """Turn a template, however it was written, into a registered one; `provided` are the classes of what lifespans yield.
 
     Raises: RegistrationError, TypeError.
     """
@@ -316,12 +316,12 @@ def from_function(
     from linkspan.server.uri_template import is_template
 
     kind = ResourceTemplate if is_template(uri) else Resource
-    made = kind(uri, name or default_name(getattr(function, "__name__", "")) or None, read=function, **described)
+    made = kind(uri, name or own_name(function), read=function, **described)
     made.description = made.description or parse_docstring(function.__doc__).description
     return made
 
 
-def _class_handler(source: type[_Described], base: type[_Described], provided: type | None) -> Handler | None:
+def _class_handler(source: type[_Described], base: type[_Described], provided: Sequence[type]) -> Handler | None:
     contents = bound_method(source, base, "contents")
     if contents is None:
         return None

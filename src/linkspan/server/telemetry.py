@@ -19,7 +19,7 @@ from linkspan.types.messages import CallToolParams, CallToolResult, GetPromptPar
 __all__ = [
     "BUCKETS",
     "Failure",
-    "Names",
+    "KnownNames",
     "Operation",
     "Telemetry",
     "begin_watched",
@@ -59,7 +59,7 @@ class Has(Protocol):
     def __contains__(self, name: str, /) -> bool: ...
 
 
-class Names(Protocol):
+class KnownNames(Protocol):
     """What a server offers, by name."""
 
     @property
@@ -72,8 +72,8 @@ class Names(Protocol):
 class Telemetry(Protocol):
     """Makes a trace or metrics of requests. Neither blocks nor raises."""
 
-    def begin(self, request: Request, operation: Operation, ago: float = 0.0) -> Span:
-        """Begin the span of a request that came `ago` seconds ago."""
+    def begin(self, request: Request, operation: Operation, ago: float = 0.0) -> Span | None:
+        """Begin the span of a request that came `ago` seconds ago; None where it makes nothing of that request."""
         ...
 
 
@@ -102,7 +102,7 @@ def failure_of(request: Request, outcome: Outcome) -> Failure | None:
     return None
 
 
-def operation_of(names: Names, request: Request) -> Operation:
+def operation_of(names: KnownNames, request: Request) -> Operation:
     """Return what a request is for."""
     method, params = request.method, request.params
     tool = prompt = None
@@ -140,7 +140,7 @@ class Watched(Call, kw_only=True):
 
 def begin_watched(
     begin: Callable[[Request], Outcome | Call],
-    names: Names,
+    names: KnownNames,
     watchers: Sequence[Telemetry],
     request: Request,
 ) -> Call:
@@ -148,7 +148,8 @@ def begin_watched(
     spans = request.spans
     if spans is None:
         purpose = operation_of(names, request)
-        request.spans = spans = [each.begin(request, purpose) for each in watchers]
+        begun = [each.begin(request, purpose) for each in watchers]
+        request.spans = spans = [each for each in begun if each is not None]
     step = begin(request)
     inner = step if isinstance(step, Call) else Hook(request, lambda: step, inline=True)
     run = inner.run
@@ -159,7 +160,7 @@ def begin_watched(
 
 def watch_answered(
     watchers: Sequence[Telemetry],
-    names: Names,
+    names: KnownNames,
     request: Request,
     error: RemoteProtocolError | None,
     duration: float,
@@ -167,7 +168,8 @@ def watch_answered(
     """Make the spans of a request that its connection has answered."""
     purpose = operation_of(names, request)
     for each in watchers:
-        each.begin(request, purpose, duration).end(request, error or _NOTHING)
+        if (span := each.begin(request, purpose, duration)) is not None:
+            span.end(request, error or _NOTHING)
 
 
 _NOTHING: Final = msgspec.Raw()

@@ -14,15 +14,15 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError
+from linkspan.keywords import described_by, refusing
 from linkspan.revisions.neutral import EncodedToolResult, InputRequired, Outcome
 from linkspan.revisions.stepdown import is_told
-from linkspan.schema.annotations import parse_docstring, return_hint
+from linkspan.schema.annotations import is_class, parse_docstring, return_hint
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content_blocks import BYTES, blocks_of, changed, content_types, is_content, meta_of
 from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
 from linkspan.server.task_settings import Task, task_of
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
-from linkspan.text import described_by
 from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire
 from linkspan.types.messages import CallToolResult, ToolAnnotations
 from linkspan.types.messages import Tool as ToolShape
@@ -47,9 +47,10 @@ __all__ = [
     "bind_tool",
     "check_name",
     "coerce_annotations",
-    "default_name",
     "defined",
     "function_name",
+    "own_name",
+    "snake_case",
 ]
 
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
@@ -127,9 +128,9 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     tags: Collection[str] = ()
     """What `disable` and `enable` may call it besides its name."""
     when: When | None = None
+    """Which callers see it; None for all."""
     scopes: Collection[str] = ()
     """What the token of a call needs, where the server verifies tokens."""
-    """Which callers see it; None for all."""
     timeout: float | None = None
     """Seconds that a call may take."""
     concurrency: int | None = None
@@ -212,10 +213,11 @@ class Tool:
     Response: TypeAlias = ToolResponse
     Annotations: TypeAlias = ToolAnnotations
 
+    @refusing
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         own = vars(cls)
-        cls.name = own.get("name") or own.get("tool_name") or default_name(cls.__name__)
+        cls.name = own.get("name") or own.get("tool_name") or snake_case(cls.__name__)
         check_name(cls.name, "tool")
         coerce_annotations(cls.annotations)
         _check_schemas(cls.name, own.get("input_schema"), own.get("output_schema"))
@@ -235,7 +237,7 @@ class Tool:
 
 def defined(kind: type, member: str, name: str | None, described: Mapping[str, Any], function: Function) -> Any:
     """Return a new subclass of `kind` with what describes it, and with `function` under `member`."""
-    chosen = name or default_name(getattr(function, "__name__", ""))
+    chosen = name or own_name(function)
     members = {key: value for key, value in described.items() if value is not UNSET}
     return type(chosen, (kind,), members | {"name": chosen, member: staticmethod(function)})
 
@@ -391,12 +393,13 @@ def bind_tool(
     portable: bool = True,
     check_arguments: bool = True,
     structured_text: bool = True,
+    coerce: bool = False,
     limit: Callable[[BoundTool, ToolInfo], BoundTool] | None = None,
-    provided: type | None = None,
+    provided: Sequence[type] = (),
 ) -> BoundTool:
     """Turn a tool, however it was written, into a registered one; `info` describes a function, `limit` applies its limits.
 
-    `provided` is the class of what the lifespan yields. Raises: RegistrationError, TypeError.
+    `provided` are the classes of what lifespans yield. Raises: RegistrationError, TypeError.
     """
     if _is_class(source):
         info = _info_of(source)
@@ -407,6 +410,7 @@ def bind_tool(
             loose=True,
             checked=checked,
             portable=portable,
+            coerce=coerce,
             inline=info.inline,
             name=source.name,
             provided=provided,
@@ -417,16 +421,28 @@ def bind_tool(
         raise TypeError(f"a tool is a function or a Tool, not {type(source).__name__}")
     info = info or ToolInfo()
     name = function_name(source, info.name, "tool")
-    handler = compile_handler(source, portable=portable, inline=info.inline, name=name, provided=provided)
+    handler = compile_handler(
+        source, portable=portable, coerce=coerce, inline=info.inline, name=name, provided=provided
+    )
     bound = _bind(handler, info, name, portable, structured_text)
     return limit(bound, info) if limit is not None and info.has_limits else bound
 
 
 def function_name(function: Function, chosen: str | None, noun: str) -> str:
     """Return the name of a tool or prompt that is a function. Raises: RegistrationError if it cannot be one."""
-    name = chosen or default_name(getattr(function, "__name__", "") or type(function).__name__)
+    name = chosen or own_name(function)
     check_name(name, noun)
     return name
+
+
+def own_name(function: Function) -> str:
+    """Return the name of a function, as it is written; of a class and its objects, which is made to be a name, in snake_case."""
+    while isinstance(function, partial):
+        function = function.func
+    written: str | None = getattr(function, "__name__", None)
+    if is_class(function) or written is None:
+        return snake_case(written or type(function).__name__)
+    return written
 
 
 def _is_class(source: object) -> TypeGuard[type[Tool]]:
@@ -507,8 +523,8 @@ def _declared(shape: ResultShape) -> Mapping[str, JSON] | None:
     return None if inner.get("type") == "array" and not inner.get("items") else schema
 
 
-def default_name(name: str) -> str:
-    """Return a class's or function's name in snake_case: `HTTPServerTool2` gives `http_server_tool2`."""
+def snake_case(name: str) -> str:
+    """Return the name of a class in snake_case: `HTTPServerTool2` gives `http_server_tool2`."""
     if name.islower():
         return name
     spaced = re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z0-9])(?=[A-Z])", "_", name)

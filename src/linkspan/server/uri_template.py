@@ -25,6 +25,7 @@ MAX_URI: Final = 8192
 _EXPRESSION = r"\{([^{}]*)\}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*"
 _SCHEME = r"[A-Za-z](?:[A-Za-z0-9+.-]|\{[^{}]*\})*:"
+_HOST = r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+(/|$)"
 _LONE_PERCENT = r"%(?![0-9A-Fa-f]{2})"
 _UNSAFE = r"[\s<>\"\\^`{}|\x00-\x1f\x7f\ud800-\udfff]|" + _LONE_PERCENT
 _RESERVED = "!#$&'()*+,/:;=?@[]%"
@@ -183,12 +184,21 @@ def is_template(uri: str) -> bool:
 
 
 def check_uri(uri: str) -> None:
-    """Refuse what cannot be a resource's URI (RFC 3986): clients that parse it drop the whole list. Raises: RegistrationError."""
+    """Refuse what cannot be a resource's URI (RFC 3986): clients that parse it drop the whole list. Raises: RegistrationError.
+
+    One that begins with a host, as the source documents write it (E1b), is taken with a warning.
+    """
     if not uri or re.search(_UNSAFE, uri):
         raise RegistrationError(
             f"{uri!r} cannot be a resource's URI: write one like 'note://today', with other characters percent-encoded"
         )
-    _check_scheme(uri, uri)
+    if re.match(_HOST, uri) is None:
+        _check_scheme(uri, uri)
+        return
+    from logging import getLogger
+
+    line = "the URI %r has no scheme, so some clients refuse it: write 'https://%s', or one of your own such as 'note://%s'"
+    getLogger("linkspan.server").warning(line, uri, uri, uri)
 
 
 def compile_template(template: str) -> UriTemplate:

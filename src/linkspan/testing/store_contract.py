@@ -22,7 +22,7 @@ _BRIEF: Final = 0.2
 
 
 def check_store(make: Make) -> None:
-    """Check the port of stores, all eleven operations. It takes a few seconds.
+    """Check the port of stores, all twelve operations. It takes a few seconds.
 
     `make` returns a new handle to the same state each time that it is called, as another process has one. The store may
     hold other things: all names are new. Raises: AssertionError, which states what is wrong.
@@ -243,7 +243,12 @@ def _a_claim_has_one_winner(make: Make) -> None:
     )
     assert not lease.write(b"too late"), "a result with an old fence was written"
     assert taken.release(b"done"), "the new owner could not write"
-    assert claim(stores[2], key, "next", now=now, until=now + 60), "a lease that was released could not be claimed"
+    first = claim(stores[2], key, "next", now=now, until=now + 60)
+    assert first is not None, "a lease that was released could not be claimed"
+    second = claim(stores[3], key, "next", now=now, until=now + 60)
+    assert second is not None, "an owner could not claim again what it has"
+    assert not first.write(b"forgotten"), "a result with an old fence was written, since the owner is the same"
+    assert second.write(b"again"), "an owner that has claimed again could not write"
 
 
 def _others_may_amend_what_is_leased(make: Make) -> None:
@@ -264,6 +269,20 @@ def _others_may_amend_what_is_leased(make: Make) -> None:
     )
     assert claim(other, key, "other", now=now + 61, until=now + 90, change=lambda _: b"again"), "a claim was refused"
     assert not lease.change(lambda _: b"too late"), "a result with an old fence was written"
+
+
+def _all_have_one_clock(make: Make) -> None:
+    one, other = make(), make()
+    one.get(_name("record"))
+    other.get(_name("record"))
+    first = one.now()
+    second = other.now()
+    third = one.now()
+    assert abs(first - time.time()) < 366 * 86400, "now does not return seconds since 1970"
+    assert first - 0.5 <= second <= third + 0.5, "two handles have clocks that differ"
+    began = time.monotonic()
+    _wait(lambda: one.now() > third, "the clock stands still")
+    assert one.now() - third < time.monotonic() - began + 1, "the clock does not count seconds"
 
 
 def _a_closed_store_refuses(make: Make) -> None:
@@ -296,6 +315,7 @@ CHECKS: Final[Sequence[Callable[[Make], None]]] = (
     _subscribers_come_and_go,
     _a_claim_has_one_winner,
     _others_may_amend_what_is_leased,
+    _all_have_one_clock,
     _a_closed_store_refuses,
 )
 """The parts of the contract, for a test of each."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, Literal, Never, TypeAlias, TypeGuard
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+
+from linkspan.text import no_attribute
 
 __all__ = [
     "ABSENT",
@@ -15,6 +18,7 @@ __all__ = [
     "Annotations",
     "AudioContent",
     "BlobResourceContents",
+    "Block",
     "ContentBlock",
     "EmbeddedResource",
     "Icon",
@@ -58,6 +62,12 @@ Meta: TypeAlias = dict[str, Any]
 
 class Wire(msgspec.Struct, omit_defaults=True, rename="camel", frozen=True, dict=True):
     """A shape of the protocol. Members that its schema does not name are kept beside the fields (`unknown_members`)."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Never:
+            names = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
+            raise no_attribute(self, name, {wire: f".{ours}" for wire, ours in names if wire != ours})
 
     def _repr_html_(self) -> str | None:  # what notebooks look for, as the next one
         from linkspan.types.display import html
@@ -144,7 +154,25 @@ class Implementation(Wire, frozen=True):
     icons: list[Icon] | None = None
 
 
-class TextContent(Wire, frozen=True, tag_field="type", tag="text"):
+class Block(Wire, frozen=True):
+    """A content block."""
+
+    @property
+    def type(self) -> str:
+        """Its type on the wire, such as `image`."""
+        return str(self.__struct_config__.tag)
+
+
+def _from_base64(data: str) -> bytes:
+    import binascii
+
+    try:
+        return binascii.a2b_base64("".join(data.split()), strict_mode=True)
+    except ValueError as problem:
+        raise ValueError(f"the data is not valid base64: {problem}") from None
+
+
+class TextContent(Block, frozen=True, tag_field="type", tag="text"):
     """A text."""
 
     text: str
@@ -152,7 +180,7 @@ class TextContent(Wire, frozen=True, tag_field="type", tag="text"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ImageContent(Wire, frozen=True, tag_field="type", tag="image"):
+class ImageContent(Block, frozen=True, tag_field="type", tag="image"):
     """An image; `data` is base64."""
 
     data: str
@@ -160,14 +188,24 @@ class ImageContent(Wire, frozen=True, tag_field="type", tag="image"):
     annotations: Annotations | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
+    @property
+    def bytes(self) -> builtins.bytes:
+        """The data, decoded. Raises: ValueError for invalid base64."""
+        return _from_base64(self.data)
 
-class AudioContent(Wire, frozen=True, tag_field="type", tag="audio"):
+
+class AudioContent(Block, frozen=True, tag_field="type", tag="audio"):
     """A sound; `data` is base64."""
 
     data: str
     mime_type: str
     annotations: Annotations | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+    @property
+    def bytes(self) -> builtins.bytes:
+        """The data, decoded. Raises: ValueError for invalid base64."""
+        return _from_base64(self.data)
 
 
 class TextResourceContents(Wire, frozen=True):
@@ -187,11 +225,16 @@ class BlobResourceContents(Wire, frozen=True):
     mime_type: str | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
+    @property
+    def bytes(self) -> builtins.bytes:
+        """The data, decoded. Raises: ValueError for invalid base64."""
+        return _from_base64(self.blob)
+
 
 ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
 
 
-class EmbeddedResource(Wire, frozen=True, tag_field="type", tag="resource"):
+class EmbeddedResource(Block, frozen=True, tag_field="type", tag="resource"):
     """A resource with its contents."""
 
     resource: Any
@@ -200,7 +243,7 @@ class EmbeddedResource(Wire, frozen=True, tag_field="type", tag="resource"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ResourceLink(Wire, frozen=True, tag_field="type", tag="resource_link"):
+class ResourceLink(Block, frozen=True, tag_field="type", tag="resource_link"):
     """A pointer to a resource that the client may read."""
 
     uri: str
@@ -214,7 +257,7 @@ class ResourceLink(Wire, frozen=True, tag_field="type", tag="resource_link"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ToolUseContent(Wire, frozen=True, tag_field="type", tag="tool_use"):
+class ToolUseContent(Block, frozen=True, tag_field="type", tag="tool_use"):
     """A model's wish to call a tool (sampling only)."""
 
     id: str
@@ -223,7 +266,7 @@ class ToolUseContent(Wire, frozen=True, tag_field="type", tag="tool_use"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ToolResultContent(Wire, frozen=True, tag_field="type", tag="tool_result"):
+class ToolResultContent(Block, frozen=True, tag_field="type", tag="tool_result"):
     """What a tool answered to a model (sampling only)."""
 
     tool_use_id: str
@@ -233,10 +276,16 @@ class ToolResultContent(Wire, frozen=True, tag_field="type", tag="tool_result"):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class UnknownContent(Wire, frozen=True):
+class UnknownContent(Block, frozen=True):
     """A block of a type that a later revision, or none, defines; `members` is all of it (MSG-53)."""
 
     members: JSONObject
+
+    @property
+    def type(self) -> str:
+        """Its type on the wire; an empty text where it has none."""
+        found: JSON = self.members.get("type")
+        return found if isinstance(found, str) else ""
 
 
 ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink | UnknownContent

@@ -23,8 +23,10 @@ from linkspan.types.base import (
     Meta,
     RequestId,
     Role,
+    TextContent,
     UnsetType,
     Wire,
+    is_array,
 )
 
 __all__ = [
@@ -405,6 +407,12 @@ class CreateMessageResult(Wire, frozen=True):
     model: str
     stop_reason: str | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+    @property
+    def text(self) -> str:
+        """All the texts in the content, with a newline between them."""
+        blocks = self.content if is_array(self.content) else [self.content]
+        return "\n".join(each.text for each in blocks if isinstance(each, TextContent))
 
 
 class ElicitParams(Wire, frozen=True):
