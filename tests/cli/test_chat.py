@@ -638,3 +638,41 @@ def test_without_servers_the_configurations_that_are_there_are_named(chat: Scrip
     dice_config(home / ".cursor" / "mcp.json")
     done = chat.run("--model", chat.model("Hello."), stdin="Hi\n", env={"HOME": str(home)})
     assert f"--config FILE uses those of another host:\n  {home}/.cursor/mcp.json (Cursor)\n" in done.err
+
+
+CRASHES = """
+import sys
+from linkspan import Server
+
+server = Server("ferries")
+
+
+@server.tool
+def departures(port: str) -> str:
+    print("looking it up", file=sys.stderr)
+    return {"Oban": "07:30"}[port]
+
+
+if __name__ == "__main__":
+    server.run()
+"""
+
+
+def test_a_crash_of_a_file_is_shown_to_the_user_and_not_to_the_model(chat: Scripts, tmp_path: Path) -> None:
+    file = tmp_path / "ferries.py"
+    file.write_text(CRASHES)
+    done = chat.run(str(file), "--model", chat.model(call("departures", port="x"), "No."), "--yes", "-p", "?", "--json")
+    assert "in departures\n    return {" in done.err
+    assert "KeyError: 'x'" in done.err
+    assert "run_call" not in done.err
+    assert "KeyError" not in done.out
+    assert "incident" in done.out
+
+
+def test_of_a_command_the_user_sees_what_it_printed_during_the_call(chat: Scripts, tmp_path: Path) -> None:
+    file = tmp_path / "ferries.py"
+    file.write_text(CRASHES)
+    started = f"{sys.executable} {file}"
+    done = chat.run(started, "--model", chat.model(call("departures", port="x"), "No."), "--yes", "-p", "?", "--json")
+    assert "ferries | KeyError: 'x'\n" in done.err
+    assert "KeyError" not in done.out

@@ -93,6 +93,17 @@ def test_two_servers_of_one_name_in_a_file_are_one(tmp_path: Path) -> None:
     assert done.stdout
 
 
+@pytest.mark.parametrize("name", ["server", "mcp", "app"])
+def test_of_several_servers_the_one_with_the_usual_name_is_served(tmp_path: Path, name: str) -> None:
+    (tmp_path / "parts.py").write_text("from linkspan import Server\nbilling = Server('billing')\n")
+    file = tmp_path / "big.py"
+    file.write_text(f"from linkspan import Server\nfrom parts import billing\n{name} = Server('big')\n")
+    with SyncClient([sys.executable, "-m", "linkspan", "run", str(file)]) as client:
+        client.list_tools()
+        assert client.server_info is not None
+        assert client.server_info.name == "big"
+
+
 def test_help_and_version() -> None:
     assert "run" in linkspan("--help").stdout
     assert linkspan("--version").stdout.startswith("linkspan ")

@@ -112,6 +112,21 @@ def test_the_former_file_is_kept_and_so_are_its_permissions_and_links(home: Path
     assert not [*home.glob("*.new")]
 
 
+def test_no_backup_is_ever_overwritten(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three changes within one second."""
+    monkeypatch.setattr("linkspan.cli.install.time.strftime", lambda _: "20260102-030405")
+    file = home / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text('{"original": 1}')
+    file.chmod(0o640)
+    for name in ("one", "two", "three"):
+        assert install(["cursor", str(DICE), "--name", name, "--yes"]) == 0
+    kept = sorted(file.parent.glob("*.bak"))
+    assert [each.name for each in kept] == [f"mcp.json.20260102-030405{number}.bak" for number in ("-2", "-3", "")]
+    assert kept[-1].read_text() == '{"original": 1}'
+    assert stat.S_IMODE(kept[-1].stat().st_mode) == 0o640
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

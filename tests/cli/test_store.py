@@ -81,3 +81,27 @@ def test_a_url_that_cannot_be_read_is_explained_without_its_password(linkspan: S
     done = linkspan("store", "rotate", url)
     assert (done.status, "the URL of the store is invalid: check" in done.err) == (2, True)
     assert "hunter" not in done.err
+
+
+def test_the_tables_of_a_store_in_postgresql_are_printed_without_a_connection(linkspan: Shell) -> None:
+    status, out, _ = linkspan("store", "schema", "postgresql://nobody@127.0.0.1:1/none?namespace=Shop")
+    assert status == 0
+    lines = out.splitlines()
+    assert len(lines) == 6
+    assert all(each.startswith("CREATE ") and each.endswith(";") for each in lines)
+    assert "CREATE INDEX IF NOT EXISTS shop_schedule_at ON shop_schedule (queue, at);" in lines
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "sqlite:///nowhere/store.db"])
+def test_other_stores_have_no_tables_to_print(linkspan: Shell, url: str) -> None:
+    assert linkspan("store", "schema", url) == (
+        2,
+        "",
+        "linkspan store: only a store in PostgreSQL has tables to make; all others are made when they are first used\n",
+    )
+
+
+def test_a_namespace_that_cannot_name_tables_has_no_schema(linkspan: Shell) -> None:
+    done = linkspan("store", "schema", "postgresql://host/database?namespace=a-b")
+    assert (done.status, done.out) == (2, "")
+    assert "cannot name tables" in done.err

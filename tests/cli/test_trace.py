@@ -132,10 +132,7 @@ def test_bytes_go_through_unchanged_in_both_directions_at_once() -> None:
     with Piped("trace", "--", sys.executable, "-S", "-c", echo) as client:
         writer = threading.Thread(target=lambda: (write_all(client, sent), client.hang_up()))
         writer.start()
-        assert client.popen.stdout is not None
-        got = b""
-        while data := client.popen.stdout.read(65536):
-            got += data
+        got = client.rest()
         writer.join()
         assert client.end() == 0
     assert got == sent
@@ -215,3 +212,17 @@ def test_what_is_wrong_with_the_command_line_is_said(arguments: list[str], statu
         assert client.end() == status
     assert says in client.errors
     assert "abc" not in client.errors
+
+
+def test_a_command_that_traces_shows_the_trace() -> None:
+    """As docs/debugging.md and docs/tracing.md show it."""
+    command = [sys.executable, "-m", "linkspan"]
+    call = [*command, "call", "roll", "sides=1", "--", *command, "trace", "--json", "--", *command, "run", str(DICE)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    shown = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [each["method"] for each in shown if each.get("kind") == "request"] == [
+        "server/discover",
+        "tools/list",
+        "tools/call",
+    ]

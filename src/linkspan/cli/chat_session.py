@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
@@ -17,6 +18,7 @@ from linkspan.cli.chat_store import KeptChat, SavedChat
 from linkspan.cli.chat_ui import History, Screen, ask_approval, ask_review, ask_sampling, ended_words
 from linkspan.cli.forms import PersonAtTerminal, ask_user
 from linkspan.cli.options import ChatOptions, WrongUse, timeouts_of
+from linkspan.cli.reasons import Printed, lateness, reason_lines
 from linkspan.cli.session import INTERRUPTED
 from linkspan.cli.show import Lines, called
 from linkspan.cli.terminal import Interrupted, LoopWorker, Stopped, Terminal, dump
@@ -25,7 +27,7 @@ from linkspan.client.targets import ServerTarget
 from linkspan.flows.client_errors import ClientError, ClientEvent
 from linkspan.flows.tasks import Tasks
 from linkspan.host.consent import Approval, Policy, Verdict, matches
-from linkspan.host.conversation import Bounds, Conversation, TurnEnded
+from linkspan.host.conversation import Bounds, CallEnded, CallStarted, ChatEvent, Conversation, TurnEnded
 from linkspan.host.host import Host
 from linkspan.host.http_model import HttpModel
 from linkspan.host.memory import Memory
@@ -34,6 +36,7 @@ from linkspan.host.sampling import sample_with
 from linkspan.types.base import JSONObject
 from linkspan.types.messages import CreateMessageParams, ElicitParams
 from linkspan.wire.redaction import neutral, one_line
+from linkspan.wire.reports import Report
 
 __all__ = ["SESSIONS", "ChatSession", "chat_home"]
 
@@ -77,6 +80,7 @@ class ChatSession:
         self._started = False
         self._sampled: set[str] = set()
         self._stderr: dict[str, Lines] = {}
+        self._printed = {name: Printed() for name in servers}
         bounds = Bounds(rounds=options.max_rounds) if options.max_rounds else Bounds()
         self._chat = Conversation(self._new_host(), model, system=options.system, bounds=bounds)
         self._screen = Screen(
@@ -113,7 +117,6 @@ class ChatSession:
         options = self._options
         person = self._terminal.interactive
         sampling = sample_with(lambda: self._chat.model, self.approve_sampling, self.review_sampling)
-        verbose = options.verbose
         return Host(
             self._servers,
             policy=Policy(
@@ -127,7 +130,8 @@ class ChatSession:
             elicitation=self.elicit if person else None,
             sampling=sampling if person or options.yes else None,
             on_event=lambda event: self._worker.later(self.show_event, event),
-            on_stderr=(lambda server, text: self._worker.later(self.show_stderr, server, text)) if verbose else None,
+            on_stderr=self.receive_stderr,
+            on_report=lambda server, report: self._worker.later(self.show_report, server, report),
             extensions=[Tasks()],
             timeouts=timeouts_of(options.timeout),
             auth=OAuth(open_url=PersonAtTerminal(self.show_login)) if person else None,
@@ -282,6 +286,7 @@ class ChatSession:
             async with connections, aclosing(self._chat.ask(said)) as events:
                 async for event in events:
                     self._worker.later(self._screen.show, event)
+                    await self._explain(event)
                     ended.extend([event] if isinstance(event, TurnEnded) else [])
 
         self._screen.begin(model.name)
@@ -290,6 +295,20 @@ class ChatSession:
         finally:
             self._screen.end()
         return ended[0] if ended else None
+
+    async def _explain(self, event: ChatEvent) -> None:
+        """Show the user, and not the model, the reason of a failed call, or where it is."""
+        match event:
+            case CallStarted(server=server) if server:
+                self._printed[server].begin()
+            case CallEnded(server=server) if server and event.answer.is_error and event.seconds is not None:
+                client, printed = self._chat.host.group.client(server), self._printed[server]
+                await asyncio.sleep(lateness(client))
+                text = event.answer.text
+                for line in reason_lines(client, text, str(printed), on_screen=self._options.verbose):
+                    self._worker.later(self._terminal.info, line)
+            case _:
+                pass
 
     # One question.
 
@@ -362,6 +381,17 @@ class ChatSession:
     def show_login(self, text: str) -> None:
         """Show what a login wants the person to do. In a thread of the login."""
         self._worker.later(self._terminal.write_line, text)
+
+    def show_report(self, server: str, report: Report) -> None:
+        """Show a crash of the user's own server."""
+        if report.traceback and not (self._options.verbose and report.printed):  # otherwise the log is on the screen
+            self._terminal.write_line(self._terminal.err.dim(f"{one_line(server, 60)}: {neutral(str(report))}"))
+
+    def receive_stderr(self, server: str, text: str) -> None:
+        """Keep what a server writes to stderr, and show it if the user wants that. In a thread of the client."""
+        self._printed[server].add(text)
+        if self._options.verbose:
+            self._worker.later(self.show_stderr, server, text)
 
     def show_stderr(self, server: str, text: str) -> None:
         """Show what a server writes to stderr."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from shlex import quote
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from linkspan._version import __version__
 from linkspan.cli.main import parser_for
 from linkspan.cli.terminal import dump
+from linkspan.types.base import JSONObject, is_object
 from linkspan.wire.redaction import neutral
 
 __all__ = ["main"]
@@ -62,10 +66,39 @@ def _name(folder: Path) -> str:
     return name if name not in ("", "linkspan") else "my-server"  # a project cannot depend on its own name
 
 
+def _source() -> str | None:
+    """Return the URL from which Linkspan was installed, as a requirement names it; None for a package index (PEP 610)."""
+    try:
+        record = distribution("linkspan").read_text("direct_url.json")
+    except PackageNotFoundError:  # imported from a clone
+        clone = Path(__file__).resolve().parents[3]
+        return clone.as_uri() if (clone / "pyproject.toml").is_file() else None
+    if record is None:
+        return None
+    found: JSONObject = json.loads(record)
+    url = str(found["url"])
+    path = re.sub(r"^/(?=[A-Za-z]:)", "", unquote(urlsplit(url).path))  # before the drive of Windows
+    if url.startswith("file:") and not Path(path).exists():
+        return None
+    if is_object(vcs := found.get("vcs_info")):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f"{url}#subdirectory={found['subdirectory']}" if "subdirectory" in found else url
+
+
+def _dependencies(extras: str) -> dict[str, str]:
+    """Return what a project needs, in its pyproject.toml: Linkspan from where this one comes."""
+    release, source = f"linkspan{extras}>={__version__}", _source()
+    if source is None:
+        return {"DEPENDENCIES": f'["{release}"]', "HATCH": ""}
+    origin = f'["linkspan{extras} @ {source}"]  # as it is installed here; from a package index: "{release}"'
+    return {"DEPENDENCIES": origin, "HATCH": "\n[tool.hatch.metadata]\nallow-direct-references = true\n"}
+
+
 def _files(kind: str, name: str) -> dict[str, str]:
     """Return the files of a project: what is common, and what differs by its kind."""
     more = _KINDS[kind]
-    facts = {"NAME": name, "VERSION": __version__, **{key: text.replace("{NAME}", name) for key, text in more.items()}}
+    facts = {"NAME": name, **{key: text.replace("{NAME}", name) for key, text in more.items()}}
+    facts |= _dependencies(more["EXTRAS"])
     return {file: re.sub(r"\{([A-Z]+)\}", lambda found: facts[found[1]], text) for file, text in _COMMON.items()}
 
 
@@ -141,7 +174,7 @@ version = "0.1.0"
 description = "An MCP server."
 readme = "README.md"
 requires-python = ">=3.11"
-dependencies = ["linkspan{EXTRAS}>={VERSION}"]
+dependencies = {DEPENDENCIES}
 
 [project.optional-dependencies]
 dev = ["pytest>=8"]
@@ -152,7 +185,7 @@ build-backend = "hatchling.build"
 
 [tool.hatch.build.targets.wheel]
 only-include = ["server.py"]
-
+{HATCH}
 [tool.pytest.ini_options]
 pythonpath = ["."]
 """,
@@ -163,6 +196,17 @@ An MCP server, made with `linkspan init`.
 ```
 python -m venv .venv && . .venv/bin/activate
 pip install -e '.[dev]'
+```
+
+Or with uv:
+
+```
+uv sync --extra dev && . .venv/bin/activate
+```
+
+Then:
+
+```
 pytest                                                   # the tests
 linkspan list server.py                                  # what it offers
 linkspan call server.py count_words text="one two"       # call a tool

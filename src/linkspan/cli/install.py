@@ -25,6 +25,8 @@ from linkspan.cli.options import REPEATABLE, WrongUse, header, near, split, vari
 from linkspan.cli.session import REFUSED, WRONG_USE
 from linkspan.cli.terminal import dump
 from linkspan.client.config import config_path
+from linkspan.runtime.shared_files import replace_shared
+from linkspan.text import split_object
 from linkspan.types.base import JSONObject
 from linkspan.wire.redaction import REDACTED, is_secret_name, neutral, redact_json
 
@@ -176,7 +178,7 @@ def _described(host: _Host, server: str | None, command: Sequence[str] | None) -
         return Path(command[0]).stem, {"command": os.path.abspath(found), "args": args}
     assert server is not None
     if "://" not in server:
-        path, _, wanted = server.partition(":") if not os.path.exists(server) else (server, "", "")
+        path, wanted = split_object(server) if not os.path.exists(server) else (server, "")
         if not os.path.isfile(path):
             raise WrongUse(f"there is no file {path!r}")
         absolute = os.path.abspath(path) + (f":{wanted}" if wanted else "")
@@ -216,7 +218,10 @@ def _write(verb: str, host: _Host, options: Any, change: Callable[[str, bool], s
         return _done(options, {**document, "written": False}, "")
     if not options.yes and (options.json or not _agreed(path)):
         return _failed(verb, options, REFUSED, "nothing is written without --yes") if options.json else REFUSED
-    kept = _replace(path, new)
+    try:
+        kept = _replace(path, new)
+    except OSError as problem:
+        return _failed(verb, options, REFUSED, f"cannot change {path}: {problem}{by_hand}")
     former = f"; the former one is {kept.name}" if kept else ""
     text = f"{path} is written{former}. Restart {host.title} to use it."
     return _done(options, {**document, "written": True, "backup": str(kept) if kept else None}, text)
@@ -267,7 +272,7 @@ def _replace(path: Path, text: str) -> Path | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = None
     if path.exists():
-        kept = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}.bak")
+        kept = _new_file(path, time.strftime("%Y%m%d-%H%M%S"))
         shutil.copy2(path, kept)
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -278,8 +283,21 @@ def _replace(path: Path, text: str) -> Path | None:
             os.fsync(descriptor)
         if kept is not None:
             shutil.copymode(path, new)
-        os.replace(new, path)
+        replace_shared(new, path)
     finally:
         with suppress(OSError):
             new.unlink()
     return kept
+
+
+def _new_file(path: Path, stamp: str) -> Path:
+    """Make an empty file for a copy of `path`, under a name that no earlier copy has; return it."""
+    number = 1
+    while True:
+        kept = path.with_name(f"{path.name}.{stamp}{f'-{number}' * (number > 1)}.bak")
+        try:
+            kept.touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            number += 1
+        else:
+            return kept

@@ -35,7 +35,7 @@ VERBS = {
     "uninstall": ("install:uninstall", "remove a server from the configuration of a host"),
     "trace": ("trace:main", "relay between a client and a server, and show their messages"),
     "worker": ("worker:main", "run the tasks of a server, beside the processes that serve"),
-    "store": ("store:main", "rotate the keys that the processes of a server share"),
+    "store": ("store:main", "rotate the keys that the processes of a server share, or print its tables"),
     "completions": ("completions:main", "print what completes this command line in a shell"),
 }
 """Where each verb is implemented, and its line in --help."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from io import StringIO
 from typing import TYPE_CHECKING, Final
 
+from linkspan.cli.show import Lines
 from linkspan.wire.redaction import neutral
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ _INDENTED: Final = re.compile(r"\s")
 _TRAILING: Final = re.compile(r"[ \t]+((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
 _STYLES: Final = re.compile(r"(\x1b\[[\d;]*m)")
 """What rich adds to the text."""
-_BLANK_END: Final = re.compile(r"(?:\n(?:\x1b\[[\d;]*m)*)+\Z")
 _CODE_THEME: Final = "ansi_dark"
 """The colours of the terminal, without a background."""
 
@@ -45,30 +45,26 @@ class MarkdownWriter:
         self._console = console
         self._write = write
         self._columns = columns
-        self._rest = ""
-        """The line that is not complete."""
-        self._lines: list[str] = []
-        """The block that is not complete."""
+        self._lines = Lines(self._add_line)
+        self._block: list[str] = []
+        """The lines of the block that is not complete."""
         self._fence = ""
         self._wrote = False
 
     def add(self, text: str) -> None:
         """Take a piece."""
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self._add_line(line.removesuffix("\r"))
+        self._lines.add(text)
 
     def end(self) -> None:
         """Write the rest; the next piece begins another text."""
-        if self._rest:
-            self._add_line(self._rest)
+        self._lines.end()
         self._flush()
-        self._rest, self._fence, self._wrote = "", "", False
+        self._fence, self._wrote = "", False
 
     def _add_line(self, line: str) -> None:
-        if self._lines and not self._fence and not self._lines[-1].strip() and not _INDENTED.match(line):
+        if self._block and not self._fence and not self._block[-1].strip() and not _INDENTED.match(line):
             self._flush()
-        self._lines.append(line)
+        self._block.append(line)
         found = _FENCE.match(line)
         if self._fence:
             closes = found is not None and found[1].startswith(self._fence) and not found[2].strip()
@@ -78,7 +74,7 @@ class MarkdownWriter:
 
     def _flush(self) -> None:
         """Write the block, with one empty line before it, but not before the first one."""
-        text, self._lines = "\n".join(self._lines), []
+        text, self._block = "\n".join(self._block), []
         if not text.strip():
             return
         from rich.markdown import Markdown
@@ -86,8 +82,15 @@ class MarkdownWriter:
         markdown = Markdown(neutral(text), hyperlinks=False, code_theme=_CODE_THEME)
         with self._console.capture() as captured:
             self._console.print(markdown, width=max(20, self._columns() - 1))
-        shown = _BLANK_END.sub("", _TRAILING.sub(r"\1", captured.get())).lstrip("\n")
+        shown = _without_blank_end(_TRAILING.sub(r"\1", captured.get())).lstrip("\n")
         # A reference such as &#8238; is harmless until it is rendered.
         pieces = [each if _STYLES.fullmatch(each) else neutral(each) for each in _STYLES.split(shown)]
         self._write(("\n" if self._wrote else "") + "".join(pieces))
         self._wrote = True
+
+
+def _without_blank_end(text: str) -> str:
+    lines = text.split("\n")
+    while len(lines) > 1 and not _STYLES.sub("", lines[-1]):
+        lines.pop()
+    return "\n".join(lines)

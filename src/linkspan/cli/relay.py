@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import threading
@@ -16,7 +15,7 @@ import msgspec
 
 from linkspan.errors import INTERNAL_ERROR
 from linkspan.revisions.modern import SUBSCRIPTION_ID
-from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, can_poll, write_all
+from linkspan.runtime.descriptors import DescriptorWaiter, read_some, write_all
 from linkspan.runtime.forks import lead_nowhere
 from linkspan.runtime.process import Child, Ending
 from linkspan.types.base import JSON, JSONObject, is_object
@@ -44,7 +43,6 @@ __all__ = [
     "exit_status",
     "next_note",
     "note_exit",
-    "read_some",
     "relay",
     "signals",
 ]
@@ -187,24 +185,12 @@ def _start(target: Callable[..., None], *arguments: object) -> threading.Thread:
     return thread
 
 
-def read_some(fd: int) -> bytes:
-    """Read what there is, waiting for it; nothing at the end. Copes with a descriptor that is not blocking."""
-    while True:
-        try:
-            return os.read(fd, CHUNK)
-        except BlockingIOError:
-            if can_poll:
-                DescriptorWaiter(fd).wait(None)
-        except OSError:
-            return b""  # hung up: a terminal that went away, or how Windows spells end of file
-
-
 def note_exit(child: Child, notes: queue.SimpleQueue[Note], number: int = 0) -> None:
     """Wait for the end of a server and note it, with `number`."""
     watched = child.watch()
     if watched is not None:
-        DescriptorWaiter(watched).wait(None)
-        os.close(watched)
+        DescriptorWaiter(watched.fileno()).wait(None)
+        watched.close()
     while child.exit_code() is None:
         time.sleep(_TICK)
     notes.put(("exited", number))

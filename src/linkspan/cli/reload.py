@@ -1,7 +1,7 @@
 """`linkspan run --reload FILE`: a server in a process of its own, restarted when its source changes; clients stay connected.
 
 Over stdio this process stands between the client and the server, and repeats what they agreed on. Over HTTP it holds the socket,
-which it never closes, so that connections made during a restart wait for the next server.
+which it never closes, so that connections made during a restart wait for the next server. While none can start, it answers.
 `Watch` finds the source: the file, the Python files beside it, and what these import. Imports are read, not executed, so that a
 file with a syntax error is watched as well. Installed packages are left out. How it waits: docs/decisions/0011.
 Law: one lock around the handover; no read, write or wait happens while it is held.
@@ -25,13 +25,19 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import linkspan
-from linkspan.cli.relay import GRACE, Handover, Note, exit_status, note_exit, read_some, signals
+from linkspan.cli.relay import GRACE, Handover, Note, exit_status, note_exit, signals
 from linkspan.errors import LinkspanError
-from linkspan.runtime.descriptors import Outbox, write_all
-from linkspan.runtime.process import Child, Ending
+from linkspan.runtime.descriptors import Outbox, read_some, write_all
+from linkspan.runtime.process import Child, ChildGroup, Ending, Popen, ask_to_end, start_with_socket
+from linkspan.wire.redaction import redact
+
+if TYPE_CHECKING:
+    import socket
+
+    from linkspan.cli.unavailable import Unavailable
 
 __all__ = ["Watch", "serve_reloading", "serve_reloading_http"]
 
@@ -45,6 +51,8 @@ _WAKE: Final = 0.5
 """Seconds between two returns to Python, where Windows delivers signals."""
 _NOTICE_TIMEOUT: Final = 1000
 """Milliseconds after which files are looked at, notified or not."""
+_KEPT: Final = 16 * 1024
+"""Bytes of stderr that are kept for those who ask a server that did not start."""
 _SETTLED: Final = 0.05
 _AT_MOST: Final = 2000
 
@@ -294,23 +302,46 @@ def serve_reloading_http(
     for name in ("--host", "--port", "--fd"):
         ours.add_argument(name)
     kept = ours.parse_known_args(arguments)[1]
-    command = [sys.executable, "-m", "linkspan", "run", *kept, f"--fd={listener.fileno()}", *of_the_file]
+    start = [sys.executable, "-m", "linkspan", "run", *kept]
     patience = (DRAIN if drain is None else drain) + _MORE_THAN_DRAIN
     notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
     with listener:
-        return _serve(file, _HttpServers(command, listener.fileno(), patience, notes), notes)
+        servers = _HttpServers(lambda fd: [*start, f"--fd={fd}", *of_the_file], listener, patience, notes)
+        return _serve(file, servers, notes)
 
 
 class _HttpServers:
-    def __init__(self, command: Sequence[str], fd: int, patience: float, notes: queue.SimpleQueue[Note]) -> None:
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        listener: socket.socket,
+        patience: float,
+        notes: queue.SimpleQueue[Note],
+    ) -> None:
         self._command = command
-        self._fd = fd
+        self._listener = listener
         self._patience = patience
         self._notes = notes
-        self._child: subprocess.Popen[bytes] | None = None
+        self._server: tuple[Popen, ChildGroup] | None = None
+        self._printed = bytearray()
+        self._reader: threading.Thread | None = None
+        self._unavailable: Unavailable | None = None
 
     def start(self, number: int) -> None:
-        child = self._child = subprocess.Popen(self._command, pass_fds=[self._fd], stdin=subprocess.DEVNULL)
+        child, _ = self._server = start_with_socket(self._command, self._listener, stderr=subprocess.PIPE)
+        self._printed = printed = bytearray()
+
+        def pass_on(data: bytes) -> None:
+            _write_to_stderr(data)
+            printed.extend(data)
+            del printed[:-_KEPT]
+
+        def read_stderr() -> None:
+            assert child.stderr is not None
+            with child.stderr:
+                _carry(child.stderr.fileno(), pass_on)
+
+        self._reader = _run(read_stderr)
 
         def note_exit() -> None:
             child.wait()
@@ -319,26 +350,44 @@ class _HttpServers:
         _run(note_exit)
 
     def stop(self, why: str) -> None:
-        _say(why)
+        self._end_unavailable()
+        _say(why)  # only now: what is asked after this waits for the next server
         self._terminate()
 
     def _terminate(self) -> None:
-        child, self._child = self._child, None
-        if child is None:
+        server, self._server = self._server, None
+        if server is None:
             return
-        child.terminate()
-        try:
+        child, group = server
+        with suppress(OSError, subprocess.TimeoutExpired):
+            ask_to_end(child)
             child.wait(self._patience)
-        except subprocess.TimeoutExpired:
-            child.kill()
+        if child.poll() is None:
+            group.end()
             child.wait()
+        group.release()
 
     def give_up(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            _say(f"the server ended with exit status {child.returncode}; a change to its source starts it again")
+        server, self._server = self._server, None
+        if server is None:
+            return
+        child, group = server
+        group.release()
+        assert self._reader is not None
+        self._reader.join(_LAST_WORDS)
+        problem = f"the server ended with exit status {child.returncode}; a change to its source starts it again"
+        _say(problem)
+        from linkspan.cli.unavailable import Unavailable
+
+        self._unavailable = Unavailable(self._listener, problem, redact(self._printed.decode("utf-8", "replace")))
+
+    def _end_unavailable(self) -> None:
+        unavailable, self._unavailable = self._unavailable, None
+        if unavailable is not None:
+            unavailable.close()
 
     def end(self, note: Note) -> int:
+        self._end_unavailable()
         self._terminate()
         return 130 if note == ("signal", signal.SIGINT) else 0
 

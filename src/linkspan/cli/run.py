@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from linkspan.text import split_object
 
 if TYPE_CHECKING:
     from linkspan.runtime.calls import Connectable
@@ -13,11 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["load_server", "main"]
 
 _DESCRIPTION = """Serve the Server in a Python file over stdio, or with --http over HTTP. OBJECT is its name in the file,
-needed only if there are several. A FILE.transcript is played: a recorded server that answers the requests of the recording.
-Arguments after `--` go to the file, which finds them in sys.argv."""
+needed only if there are several and none is called server, mcp or app. A FILE.transcript is played: a recorded server
+that answers the requests of the recording. Arguments after `--` go to the file, which finds them in sys.argv."""
 
 _EPILOG = """Output of the file goes to stderr. Exit status: 0 after the client disconnected or a signal to stop, 1 if the file
 failed, 2 for a wrong command line, 130 after Ctrl-C."""
+
+
+_USUAL_NAMES = ("server", "mcp", "app")
+"""Of several servers in a file, for instance imported ones, the one of such a name is served."""
 
 
 class CannotLoad(Exception):
@@ -30,6 +38,10 @@ class _Broken(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Serve one file."""
+    if os.environ.pop("LINKSPAN_REPORT", None):  # set by a client that reads what we report: see wire/reports.py
+        from linkspan.runtime.reporting import report_log
+
+        report_log(sys.stderr)
     end = arguments.index("--") if "--" in arguments else len(arguments)
     ours, sys.argv[1:] = arguments[:end], arguments[end + 1 :]
     try:
@@ -42,8 +54,27 @@ def main(arguments: Sequence[str]) -> int:
         print(f"linkspan run: {problem}", file=sys.stderr)
         return 2
     except _Broken as broken:
-        _print_from_user_code(broken.__cause__ or broken)
+        from linkspan.runtime.tracebacks import author_frames
+
+        error = broken.__cause__ or broken
+        sys.stderr.write(author_frames(error))
+        _explain(error, sys.stdlib_module_names)
         return 1
+    except (ImportError, AttributeError) as error:
+        if not _explain(error):
+            raise
+        return 2
+
+
+def _explain(error: BaseException, names: Collection[str] | None = None) -> bool:
+    """Print which file hides a module, one of `names`, if that is why an import failed; return whether it is."""
+    from linkspan.errors import hidden_module
+
+    found = hidden_module(error)
+    if found is None or (names is not None and found.name not in names):
+        return False
+    print(f"linkspan run: {found.hint}", file=sys.stderr)
+    return True
 
 
 def _serve_as_asked(arguments: Sequence[str], of_the_file: Sequence[str]) -> int:
@@ -54,7 +85,7 @@ def _serve_as_asked(arguments: Sequence[str], of_the_file: Sequence[str]) -> int
     reload = "restart the server when its source changes; the client stays connected"
     parser.add_argument("--reload", action="store_true", help=reload)
     add: Any = parser.add_argument_group("over HTTP").add_argument
-    add("--http", action="store_true", help="serve over HTTP; the first line of output is the URL")
+    add("--http", action="store_true", help="serve over HTTP; the first line on stdout is the URL")
     for name, more in _HTTP_OPTIONS.items():
         add(f"--{name}", **more)
     options = vars(parser.parse_args(list(arguments)))
@@ -90,7 +121,12 @@ _HTTP_OPTIONS: dict[str, dict[str, Any]] = {
         "const": "/metrics",
         "help": "serve numbers for Prometheus at /metrics",
     },
-    "no-page": {"action": "store_const", "const": True, "help": "do not serve the page for browsers"},
+    "page": {
+        "action": "store_const",
+        "const": True,
+        "help": "serve the page for browsers at any address, and through a proxy",
+    },
+    "no-page": {"action": "store_const", "const": False, "dest": "page", "help": "do not serve that page"},
 }
 
 
@@ -108,7 +144,8 @@ def _serve_http(
     target: str,
     allow_host: Sequence[str] | None = None,
     cors: Sequence[str] | None = None,
-    no_page: bool = False,
+    page: bool | None = None,
+    fd: int | None = None,
     **options: Any,
 ) -> int:
     from linkspan.core.http_checks import LOOPBACK, HttpPolicy
@@ -120,21 +157,48 @@ def _serve_http(
         from linkspan.serve.metrics import count_together
 
         count_together()  # before the file imports prometheus_client
+    if fd is not None:
+        from linkspan.runtime.process import passed_socket
+
+        options["fd"] = passed_socket(fd)
+    announce = _keep_stdout()
     server = _load(target)
     if not isinstance(server, Server):
         raise CannotLoad("a recorded server is played over stdio only")
     hosts = [*LOOPBACK, *allow_host] if allow_host else None
-    policy = HttpPolicy(allowed_hosts=hosts, cors=cors or False, page=False if no_page else None)
+    policy = HttpPolicy(allowed_hosts=hosts, cors=cors or False, page=page)
     try:
-        return serve_http(server, policy=policy, **options)
+        return serve_http(server, announce=announce, policy=policy, **options)
     except LinkspanError as problem:
         raise CannotLoad(str(problem)) from None
+
+
+def _keep_stdout() -> Callable[[str], object]:
+    """Keep stdout for the URL, and return what writes it there; everything else that is printed goes to stderr."""
+    import os
+
+    try:
+        stdout = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+    except OSError:  # closed, as for a daemon
+        return str
+
+    seen_already = stdout.isatty() and os.isatty(2)  # a person reads "Serving MCP at ..."
+
+    def announce(url: str) -> None:
+        with suppress(OSError):  # nothing reads it
+            if not seen_already:
+                print(url, file=stdout, flush=True)
+
+    return announce
 
 
 def _load(target: str) -> Connectable:
     try:
         if not target.endswith(".transcript"):
-            return load_server(target)
+            server = load_server(target)
+            _make_old()
+            return server
     except CannotLoad:
         raise
     except Exception as error:
@@ -147,9 +211,17 @@ def _load(target: str) -> Connectable:
         raise CannotLoad(str(problem)) from None
 
 
+def _make_old() -> None:
+    """Keep the next collection from looking at all that was loaded: this process is ours, and its first answer is waited for."""
+    import gc
+
+    if not gc.get_freeze_count():
+        gc.freeze()  # both together move what there is to the oldest generation
+        gc.unfreeze()
+
+
 def load_server(target: str) -> Server:
     """Import a file and return its Server. Raises: CannotLoad, and any exception of the file."""
-    import os
     from importlib.util import module_from_spec, spec_from_file_location
 
     from linkspan.serve.server import Server
@@ -173,6 +245,9 @@ def load_server(target: str) -> Server:
     unique = {id(value): key for key, value in servers.items()}
     if not unique:
         raise CannotLoad(f"{path} has no Server: write `server = linkspan.Server(...)` at its top level")
+    usual = next((name for name in _USUAL_NAMES if name in servers), None)
+    if usual is not None:
+        return servers[usual]
     if len(unique) > 1:
         raise CannotLoad(
             f"{path} has several Servers ({', '.join(servers)}): name one, as in {path}:{next(iter(servers))}"
@@ -182,33 +257,7 @@ def load_server(target: str) -> Server:
 
 def _split(target: str) -> tuple[str, str]:
     """Return the path of an existing file, and the name of an object in it."""
-    import os
-
-    path, _, wanted = target.partition(":") if not os.path.exists(target) else (target, "", "")
+    path, wanted = split_object(target) if not os.path.exists(target) else (target, "")
     if not os.path.isfile(path):
         raise CannotLoad(f"there is no file {path!r}")
     return path, wanted
-
-
-def _print_from_user_code(error: BaseException) -> None:
-    """Print the traceback from the first frame of the author's file; for an error of Linkspan, without its own frames."""
-    import os
-    import traceback
-
-    import linkspan
-    from linkspan.errors import LinkspanError
-
-    ours = os.path.dirname(os.path.abspath(linkspan.__file__)) + os.sep
-
-    def is_ours(filename: str) -> bool:
-        return filename.startswith(ours) or "importlib" in filename
-
-    frames = error.__traceback__
-    while frames is not None and is_ours(frames.tb_frame.f_code.co_filename):
-        frames = frames.tb_next
-    report = traceback.TracebackException(type(error), error, frames or error.__traceback__)
-    raised_in = report.stack[-1].filename if report.stack else ""
-    refused = isinstance(error, LinkspanError) or raised_in == f"{ours}text.py"
-    if refused and frames is not None:
-        report.stack = traceback.StackSummary.from_list([each for each in report.stack if not is_ours(each.filename)])
-    sys.stderr.write("".join(report.format()))

@@ -5,20 +5,24 @@ The conversation runs in a worker thread, while the main thread serves the termi
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from linkspan.cli.options import Options, WrongUse, timeouts_of
+from linkspan.cli.reasons import Printed, lateness, reason_lines
 from linkspan.cli.show import Lines, called, event_words, introduction, log_words
 from linkspan.cli.terminal import Style, Terminal, ThreadWorker, dump, milliseconds
 from linkspan.client.sync_client import SyncClient
 from linkspan.client.targets import UnusableTarget
 from linkspan.core.flow import Stopper
-from linkspan.errors import MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED
+from linkspan.errors import INTERNAL_ERROR, MISSING_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED
 from linkspan.flows.answers import Refused
 from linkspan.flows.client_errors import (
     AuthorizationError,
@@ -30,18 +34,31 @@ from linkspan.flows.client_errors import (
     LoginTimeout,
     ServerError,
     TaskCancelled,
+    hint_for_refusal,
 )
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import ElicitParams, ProgressParams
 from linkspan.wire.redaction import neutral, neutral_json, one_line
+from linkspan.wire.reports import Report
 
 if TYPE_CHECKING:
     from linkspan.auth.identities import OAuth
     from linkspan.core.extension import Extension
     from linkspan.flows.tasks import TaskStatus
 
-__all__ = ["INTERRUPTED", "REFUSED", "WRONG_USE", "Outcome", "Session", "describe", "for_the_shell", "status_of"]
+__all__ = [
+    "INTERRUPTED",
+    "REFUSED",
+    "WRONG_USE",
+    "Outcome",
+    "Session",
+    "describe",
+    "for_the_shell",
+    "hint_in_a_shell",
+    "status_of",
+]
 
+_MAX_CRASHES: Final = 20
 REFUSED: Final = 1
 WRONG_USE: Final = 2
 UNREACHABLE: Final = 3
@@ -55,6 +72,7 @@ _IN_A_SHELL: Final = (
     (r"pass headers=\{'Authorization': \.\.\.\}", "pass --header 'Authorization: Bearer ...'"),
     (r"of headers= text", "of --header text"),
     (r", or pass auth= or headers=", ", or pass --header 'Authorization: ...'"),
+    (r'pass era="legacy" to the client', "pass --era legacy"),
     (r"give another cwd", "give another --cwd"),
     (r"client\.task\(error\.task_id\)\.result\(\) waits for it", "linkspan task watch waits for it"),
     (r"do not pin protocol_version or era", "leave --protocol-version and --era out"),
@@ -104,11 +122,22 @@ def for_the_shell(error: ClientError) -> ClientError:
             found.hint = f"open {', '.join(urls)} and try again"
         elif is_object(data) and is_object(wanted := data.get("requiredCapabilities")):
             found.hint = next((hint for name, hint in _NO_INPUT_HINTS.items() if name in wanted or not name))
-    elif hint := error.hint:
-        for pattern, words in _IN_A_SHELL:
-            hint = re.sub(pattern, words, hint)
-        found.hint = hint
+    elif error.hint:
+        found.hint = hint_in_a_shell(error.hint)
     return found
+
+
+def hint_in_a_shell(hint: str) -> str:
+    """Return a hint with options of the command line in the place of arguments in Python."""
+    for pattern, words in _IN_A_SHELL:
+        hint = re.sub(pattern, words, hint)
+    return re.sub(r"--env (\w+)=\.\.\.", _passed_on, hint)
+
+
+def _passed_on(option: re.Match[str]) -> str:
+    """Return the option for a variable that the server lacks: its name is enough where the shell has it."""
+    name = option[1]
+    return f"--env {name} (the shell has it, but a server gets only what is named)" if name in os.environ else option[0]
 
 
 def describe(error: ClientError) -> JSONObject:
@@ -131,6 +160,12 @@ class Outcome(msgspec.Struct, frozen=True):
     """Writes a result that is not a text to show."""
 
 
+def _is_trace(target: str | tuple[str, ...]) -> bool:
+    """Return whether a command is `linkspan trace ...`, or `python -m linkspan trace ...`: its stderr is what to look at."""
+    program, verb = (2, 3) if target[1:2] == ("-m",) else (0, 1)
+    return not isinstance(target, str) and target[verb:][:1] == ("trace",) and Path(target[program]).stem == "linkspan"
+
+
 def _extensions(options: Options) -> Sequence[Extension]:
     if not options.task:
         return ()
@@ -149,9 +184,11 @@ class Session:
         self.connect_seconds = 0.0
         self._worker = ThreadWorker()
         self._unanswered: str | None = None
-        self._stderr = Lines(
-            lambda line: self._worker.later(self.terminal.detail, f"{self.client.name} | {neutral(line)}")
-        )
+        self._printed = Printed()
+        self._crashes: deque[Report] = deque(maxlen=_MAX_CRASHES)
+        """What is shown below the result, though it may arrive first."""
+        self._traces = _is_trace(options.target)
+        self._stderr = Lines(lambda line: self._worker.later(self._show_stderr, neutral(line)))
 
     def run(self, work: Callable[[Session], Outcome]) -> int:
         """Run the conversation; return the exit status."""
@@ -173,7 +210,7 @@ class Session:
 
     def _finish(self, work: Callable[[Session], Outcome]) -> int:
         try:
-            found = self._worker.run(lambda: work(self))
+            found = self._worker.run(lambda: self._explained(work))
         except WrongUse as problem:
             return self.wrong(str(problem))
         except ClientError as error:
@@ -211,6 +248,7 @@ class Session:
     def timed(self, what: str, call: Callable[[], T]) -> T:
         """Make the request of the verb; report it and its duration."""
         self._worker.later(self.terminal.info, f"-> {what}")
+        self._printed.begin()
         began = time.monotonic()
         try:
             return call()
@@ -231,6 +269,23 @@ class Session:
     def warn(self, text: str) -> None:
         """Show a warning."""
         self._worker.later(self.terminal.warn, text)
+
+    def explain(self, answer: str) -> None:
+        """Show the reason of an answer that is an error, or where it is; a server that is a file of ours reports it."""
+        if (hint := hint_for_refusal(answer)) is not None:
+            self.warn(f"  hint: {hint_in_a_shell(hint)}")
+            return
+        time.sleep(lateness(self.client))
+        for line in reason_lines(self.client, answer, str(self._printed), on_screen=self.terminal.verbose):
+            self.warn(line)
+
+    def _explained(self, work: Callable[[Session], Outcome]) -> Outcome:
+        try:
+            return work(self)
+        except ServerError as error:
+            if error.code == INTERNAL_ERROR:
+                self.explain(error.problem)
+            raise
 
     def task_changed(self, found: TaskStatus) -> None:
         """Show the state of a task."""
@@ -273,12 +328,27 @@ class Session:
             if verbose
             else None,
             on_event=(lambda event: self._worker.later(self.terminal.detail, event_words(event))) if verbose else None,
-            on_stderr=self._stderr.add if verbose else None,
+            on_stderr=self._receive_stderr,
+            on_report=lambda report: self._crashes.append(report) if report.traceback else None,
             extensions=_extensions(options),
         )
         if headers and client.origin.url is None:
             raise ValueError("--header is for a server at a URL; a command or a file gets --env KEY=VALUE")
         return client
+
+    def _receive_stderr(self, text: str) -> None:
+        self._printed.add(text)
+        if self.terminal.verbose or self._traces:
+            self._stderr.add(text)
+
+    def _show_crash(self, report: Report) -> None:
+        """Show a crash of the author's code, unless the log is on the screen."""
+        if self.terminal.verbose and report.printed:
+            return
+        if self.options.json:
+            self.terminal.write_line(dump(msgspec.to_builtins(msgspec.structs.replace(report, printed="")), None))
+        else:
+            self._write_failure(f"{self.client.name}: {report}")
 
     def _identity(self) -> OAuth | None:
         """Return who logs in if a server at a URL asks for it: the person at the terminal, if there is one."""
@@ -288,6 +358,12 @@ class Session:
         from linkspan.cli.forms import PersonAtTerminal
 
         return OAuth(open_url=PersonAtTerminal(lambda line: self._worker.later(self.terminal.write_line, line)))
+
+    def _show_stderr(self, line: str) -> None:
+        if self._traces:
+            self.terminal.write_line(line)  # as it is, for programs that read the JSON of a trace
+        else:
+            self.terminal.detail(f"{self.client.name} | {line}")
 
     # The end.
 
@@ -301,11 +377,16 @@ class Session:
         if self.options.json:
             self.terminal.emit(dump({"error": fields}))
         else:
-            first, newline, rest = neutral(text).partition("\n")
-            self.terminal.write_line(self.terminal.err.red(first) + newline + rest)
+            self._write_failure(text)
         return status
+
+    def _write_failure(self, text: str) -> None:
+        first, newline, rest = neutral(text).partition("\n")
+        self.terminal.write_line(self.terminal.err.red(first) + newline + rest)
 
     def _close(self) -> None:
         self.client.close()
         self._stderr.end()
         self._worker.catch_up()
+        for report in self._crashes:
+            self._show_crash(report)

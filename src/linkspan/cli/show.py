@@ -19,6 +19,7 @@ from linkspan.cli.options import WrongUse
 from linkspan.cli.terminal import Style, dump, milliseconds
 from linkspan.client.sync_client import SyncClient
 from linkspan.flows.client_errors import ClientEvent, Connected, Disconnected, StreamRestored
+from linkspan.flows.saving import suffix_of
 from linkspan.revisions import REVISIONS
 from linkspan.schema.summary import default_words, properties_of, required_of, size_words, type_words
 from linkspan.types.base import JSON, Implementation, JSONObject, is_array, is_object
@@ -142,12 +143,7 @@ def saver(directory: str | None, stem: str) -> Saver | None:
         uri: JSON = block.get("uri")
         mime: JSON = block.get("mimeType")
         name = Path(_safe(uri.rstrip("/").rpartition("/")[2]) if isinstance(uri, str) else fallback)
-        suffix = name.suffix
-        if not suffix:
-            import mimetypes
-
-            kind = mime.partition(";")[0].strip() if isinstance(mime, str) else ""
-            suffix = _SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ".bin"
+        suffix = name.suffix or suffix_of(mime if isinstance(mime, str) else None)
         for number in range(1, 10_000):
             path = folder / f"{name.stem or fallback}-{number}{suffix}"
             if not path.exists():
@@ -179,9 +175,6 @@ def _safe(name: str) -> str:
     """Return a name of letters, digits, dots, dashes and underscores: not hidden, without a directory."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:80].strip(".-") or "file"
 
-
-_SUFFIXES: Final = {"audio/wav": ".wav", "audio/mpeg": ".mp3", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
-"""Types that mimetypes does not know on every system, or has several suffixes for."""
 
 _BAR: Final = 20
 
@@ -329,19 +322,26 @@ class Lines:
 
     def __init__(self, receive_line: Callable[[str], object]) -> None:
         self._receive_line = receive_line
-        self._rest = ""
+        self._pieces: list[str] = []
+        """The line that is not complete. It is joined once, since a piece may be a single character."""
 
     def add(self, text: str) -> None:
         """Take a piece."""
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self._receive_line(line.removesuffix("\r"))
+        first, *others = text.split("\n")
+        self._pieces.append(first)
+        for each in others:
+            self._receive_line(self._taken().removesuffix("\r"))
+            self._pieces.append(each)
 
     def end(self) -> None:
         """Pass on the rest without an end of line."""
-        if self._rest:
-            self._receive_line(self._rest)
-            self._rest = ""
+        if rest := self._taken():
+            self._receive_line(rest)
+
+    def _taken(self) -> str:
+        line = "".join(self._pieces)
+        self._pieces.clear()
+        return line
 
 
 def called(name: str, info: Implementation | None) -> str:

@@ -31,7 +31,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeVar
 
 from linkspan.types.base import JSON
-from linkspan.wire.redaction import HIDDEN, belongs, neutral
+from linkspan.wire.redaction import HIDDEN, INVISIBLE, belongs, neutral
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,7 +58,7 @@ def dump(value: JSON, indent: int | None = 2, *, reveal: bool = False) -> str:
         number = ord(found[0])  # DEL and C1 too, which JSON leaves unchanged; beyond 16 bits it takes two escapes
         return f"\\u{number:04x}" if number <= 0xFFFF else json.dumps(found[0])[1:-1]
 
-    return HIDDEN.sub(escaped, text)
+    return (INVISIBLE if reveal else HIDDEN).sub(escaped, text)
 
 
 def milliseconds(seconds: float, below: float = 1.0) -> str:
@@ -114,6 +114,8 @@ class Terminal:
                 continue
             with suppress(AttributeError, ValueError):
                 stream.reconfigure(errors="backslashreplace")
+                if os.name == "nt" and not stream.isatty():  # else UTF-8 would become the code page of this computer
+                    stream.reconfigure(encoding="utf-8", newline="\n")
         color = color and not os.environ.get("NO_COLOR")
         self.quiet = quiet
         self.verbose = verbose and not quiet
@@ -136,7 +138,7 @@ class Terminal:
         """The end of what is written, as it came."""
         self._readline: Any = None
         """Python's readline, if lines can be edited and it was built with it."""
-        if editing and self.interactive and sys.stdout.isatty() and self.moving:
+        if sys.platform != "win32" and editing and self.interactive and sys.stdout.isatty() and self.moving:
             with suppress(ImportError):
                 import readline
 
@@ -274,7 +276,7 @@ class Terminal:
 
     def forget_typed(self) -> None:
         """Drop text typed ahead: it cannot answer a question that has not been shown yet."""
-        if self.interactive:
+        if sys.platform != "win32" and self.interactive:
             with suppress(ImportError, OSError, ValueError):
                 import termios
 
@@ -306,13 +308,14 @@ class Terminal:
     def restored(self) -> Generator[None, None, None]:
         """Restore the terminal's settings at the end, where it has any."""
         restore: Callable[[], None] = lambda: None  # noqa: E731
-        with suppress(ImportError, OSError, ValueError, AttributeError):
-            import termios
+        if sys.platform != "win32":
+            with suppress(ImportError, OSError, ValueError, AttributeError):
+                import termios
 
-            descriptor = sys.stdin.fileno()
-            with suppress(termios.error):
-                settings = termios.tcgetattr(descriptor)
-                restore = partial(termios.tcsetattr, descriptor, termios.TCSADRAIN, settings)
+                descriptor = sys.stdin.fileno()
+                with suppress(termios.error):
+                    settings = termios.tcgetattr(descriptor)
+                    restore = partial(termios.tcsetattr, descriptor, termios.TCSADRAIN, settings)
         try:
             yield
         finally:
@@ -501,7 +504,7 @@ class LoopWorker(Worker):
             raise SystemExit(128 + number)
 
         before = {signal.SIGINT: signal.signal(signal.SIGINT, interrupt)}
-        for name in ("SIGTERM", "SIGHUP"):
+        for name in ("SIGTERM", "SIGHUP", "SIGBREAK"):
             if (number := getattr(signal, name, None)) is not None:
                 before[number] = signal.signal(number, leave)
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import queue
-import shlex
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ import msgspec
 from linkspan.cli.main import parser_for
 from linkspan.cli.relay import GRACE, relay
 from linkspan.cli.terminal import Style, dump, milliseconds
+from linkspan.runtime.command_lines import command_line
 from linkspan.runtime.descriptors import Outbox
 from linkspan.runtime.process import signal_name
 from linkspan.testing.recorder import Side, TranscriptWriter
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str]) -> int:
         secrets=secrets,
         redacted=redacted,
     )
-    shown = shlex.join(command)
+    shown = command_line(command)
     return _trace(command, redact(shown, secrets) if redacted else shown, _TraceWriter(view, transcript), options.grace)
 
 

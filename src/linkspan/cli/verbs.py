@@ -196,6 +196,7 @@ def call(arguments: Sequence[str]) -> int:
             result = session.timed(summary, lambda: client.call_tool(name, given, **keywords))
         if result.is_error:
             session.warn(f"{client.name}: the tool {name!r} answered with an error")
+            session.explain(result.text)
         elif session.terminal.verbose and checked and tool is not None and tool.output_schema is not None:
             for each in _misfits(tool.output_schema, result):
                 problem = f"the structured content does not fit the tool's schema: {one_line(each, 200)}"
@@ -245,6 +246,8 @@ def task(arguments: Sequence[str]) -> int:
                 return task_outcome(found.status())
             case _:
                 result = found.result(session.options.timeout, session.task_changed)
+                if result.is_error:
+                    session.explain(result.text)
         document: JSON = json.loads(bytes(result.raw))
         show = partial(show_result, save=saver(session.options.save, "task"))
         return Outcome(document, show, REFUSED if result.is_error else 0)

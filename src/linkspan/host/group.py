@@ -6,6 +6,7 @@ import re
 import threading
 import zlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
     from linkspan.client.client import Client
     from linkspan.client.sync_client import SyncClient
 
-__all__ = ["MAX_NAME", "ClientGroup", "Entry", "Names", "ServerStatus", "SyncClientGroup", "UnknownName"]
+__all__ = [
+    "MAX_NAME",
+    "ClientGroup",
+    "Entry",
+    "Names",
+    "ServerStatus",
+    "SyncClientGroup",
+    "UnknownName",
+    "check_servers",
+]
 
 MAX_NAME = 64
 """Characters that every model provider takes in a tool's name."""
@@ -80,8 +90,9 @@ class Names:
         """Give a name to everything that has none yet. `found`: what each server calls its things, by server."""
         given = ((server, own) for server, names in found.items() for own in names)
         new = dict.fromkeys(each for each in given if each not in self._name_of)  # a server may list one name twice
+        times = Counter(own for _, own in new)
         for server, own in new:
-            collides = sum(1 for _, other in new if other == own) > 1 or own in self._key_of
+            collides = times[own] > 1 or own in self._key_of
             name = prefixed(server, own) if collides else own
             if name in self._key_of:
                 name = _shortened(name, (server, own))
@@ -116,6 +127,15 @@ FaceT = TypeVar("FaceT", bound=BaseClient)
 ItemT = TypeVar("ItemT", Tool, Prompt)
 
 
+def check_servers(owner: str, servers: object) -> None:
+    """Raise TypeError for anything but a mapping of servers."""
+    if not isinstance(servers, Mapping):
+        raise TypeError(
+            f"{owner}() takes a mapping from names to servers, such as {{'shop': 'https://shop.example/mcp'}}, "
+            f"not a {type(servers).__name__}"
+        )
+
+
 class _Group(Generic[FaceT]):
     """The servers of a group, and its catalogue. The subclasses add how to wait."""
 
@@ -126,6 +146,7 @@ class _Group(Generic[FaceT]):
 
         `extensions`, such as `Tasks()`, and `options` are for all clients made here.
         """
+        check_servers(type(self).__name__, servers)
         face = self._face()
         options["extensions"] = extensions
         self.clients: dict[str, FaceT] = {

@@ -23,7 +23,7 @@ from linkspan.flows.client_errors import Change, ClientError, ClientEvent, Conne
 from linkspan.host.consent import Approval, Approver, Consent, Policy, UserLock, hints_of, settled
 from linkspan.host.dialects import Tools, answer_block, native_tools, provider_of, read_tool_use
 from linkspan.host.dialects.schemas import Provider
-from linkspan.host.group import ClientGroup, Entry, ServerStatus, UnknownName
+from linkspan.host.group import ClientGroup, Entry, ServerStatus, UnknownName, check_servers
 from linkspan.host.memory import Memory, Pins, tool_key
 from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
 from linkspan.host.results import (
@@ -43,6 +43,7 @@ from linkspan.text import clip
 from linkspan.types.base import JSONObject
 from linkspan.types.messages import CreateMessageParams, ElicitParams, ProgressParams, Tool
 from linkspan.wire.redaction import neutral, neutral_json
+from linkspan.wire.reports import Report
 
 __all__ = ["Host"]
 
@@ -79,6 +80,7 @@ class Host:
         tool_budget: int = 20_000,
         on_event: Callable[[ClientEvent], object] | None = None,
         on_stderr: Callable[[str, str], object] | None = None,
+        on_report: Callable[[str, Report], object] | None = None,
         extensions: Sequence[Extension] = (),
         **options: Any,
     ) -> None:
@@ -93,9 +95,11 @@ class Host:
         - `tool_budget`: tokens of all tools together; beyond, the model searches for the ones that it needs.
         - `on_event`: is called when a server connects or disconnects.
         - `on_stderr`: is given the name of a server and what it writes there.
+        - `on_report`: is given the name of a server that is a .py file, and the records of its log, as a client's `on_report`.
         - `extensions`: those of all clients, such as `Tasks()`: a call that the server makes a task of is followed to its end.
         - `options`: for all clients, such as `timeouts=`.
         """
+        check_servers("Host", servers)
         memory = memory or Memory()
         self.user_lock = UserLock()
         """Held while the person is asked something: one question at a time."""
@@ -113,6 +117,7 @@ class Host:
         self._elicitor = elicitation
         self._sampler = sampling
         self._on_stderr = on_stderr
+        self._on_report = on_report
         self._unusable: list[ServerStatus] = []
         options["extensions"] = extensions
         clients = {name: self._client(name, target, options) for name, target in servers.items()}
@@ -123,7 +128,7 @@ class Host:
         return f"<Host of {', '.join(self.group.clients) or 'no servers'}: {len(self._entries)} tools>"
 
     def _client(self, name: str, target: ServerTarget, options: Mapping[str, Any]) -> Client | None:
-        ask, sample, on_stderr = self._elicitor, self._sampler, self._on_stderr
+        ask, sample, on_stderr, on_report = self._elicitor, self._sampler, self._on_stderr, self._on_report
 
         async def elicit(params: ElicitParams) -> ElicitationAnswer:
             """Let the person answer a server, when nothing else is asked."""
@@ -147,6 +152,7 @@ class Host:
                 on_change=changed,
                 on_event=happened,
                 on_stderr=partial(on_stderr, name) if on_stderr is not None else None,
+                on_report=partial(on_report, name) if on_report is not None else None,
                 **options,
             )
         except UnusableTarget as problem:

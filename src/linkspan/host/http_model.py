@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from linkspan.client.transports.http_requests import HttpFailure, HttpPort, HttpReply
-from linkspan.errors import install_hint
+from linkspan.errors import import_problem
 from linkspan.flows.requesting import backoff
 from linkspan.host.dialects import Dialect, StreamDecoder
 from linkspan.host.dialects.shared import items, member, problem_of, provider_said
@@ -370,8 +370,8 @@ class HttpModel:
         try:
             from linkspan.client.transports.http_connections import Routes
             from linkspan.client.transports.http_loops import LoopPool
-        except ImportError:
-            raise ModelError(f"{self.name}: this needs httptools: {install_hint('http')}") from None
+        except ImportError as error:
+            raise ModelError(import_problem(f"{self.name}: this needs httptools", "http", error)) from None
         return LoopPool(Routes(None, self._timeouts.connect), asyncio.get_running_loop())
 
 

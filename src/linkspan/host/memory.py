@@ -11,7 +11,6 @@ import difflib
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from linkspan.flows.client_errors import Origin
+from linkspan.runtime.shared_files import read_shared, replace_shared, wait_for_lock
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import Tool
 from linkspan.wire.redaction import is_secret_name, revealed
@@ -29,6 +29,8 @@ __all__ = ["Definition", "Memory", "Pins", "tool_key"]
 
 _OWNER_ONLY: Final = 0o600
 _DIRECTORY: Final = 0o700
+_LONGEST_LOCK: Final = 10.0
+"""Seconds after which another host, which needs it for one small file, has stopped in the middle."""
 
 
 class _Kept(msgspec.Struct):
@@ -114,7 +116,7 @@ class Memory:
                 descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(msgspec.json.format(msgspec.json.encode(kept, order="sorted")))
-                draft.replace(self.path)
+                replace_shared(draft, self.path)
                 self._kept, self._state = kept, _state_of(self.path)
             self._unsaved.clear()
             self.problem = ""
@@ -138,12 +140,12 @@ def _state_of(path: Path) -> object:
 def _read(path: Path) -> _Kept:
     """Read what is kept; a damaged file is put aside. Raises: OSError."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+        return msgspec.json.decode(read_shared(path), type=_Kept)
     except FileNotFoundError:
         return _Kept()
     except msgspec.DecodeError:
         with suppress(OSError):
-            path.replace(path.with_suffix(".damaged"))
+            replace_shared(path, path.with_suffix(".damaged"))
         return _Kept()
 
 
@@ -152,14 +154,7 @@ def _locked(path: Path) -> Generator[None]:
     """Hold the lock, which is a file of its own, since that which it protects is replaced. Raises: OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _OWNER_ONLY)
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        wait_for_lock(descriptor, _LONGEST_LOCK)
         yield
     finally:
         os.close(descriptor)
@@ -209,8 +204,7 @@ class Pins:
             shown = msgspec.convert({**pinned, "name": tool.name}, Tool)
         except msgspec.ValidationError:  # the file was edited
             shown = tool
-        lines = difflib.unified_diff(_lines(pinned), _lines(said), n=1, lineterm="")
-        return Definition(shown, "\n".join(each for each in lines if not each.startswith(("---", "+++", "@@"))))
+        return Definition(shown, difference(pinned, said))
 
     def pin(self, key: str, tool: Tool) -> None:
         """Pin a tool as its server defines it now."""
@@ -220,6 +214,12 @@ class Pins:
 def _said(tool: Tool) -> JSONObject:
     whole: Mapping[str, JSON] = to_builtins(tool)
     return {key: whole[key] for key in _SAID if key in whole}
+
+
+def difference(pinned: JSONObject, said: JSONObject) -> str:
+    """Return the lines that two definitions of a tool do not share."""
+    lines = difflib.unified_diff(_lines(pinned), _lines(said), n=1, lineterm="")
+    return "\n".join(each for each in lines if not each.startswith(("---", "+++", "@@")))
 
 
 def _lines(definition: JSONObject) -> list[str]:

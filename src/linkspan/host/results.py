@@ -66,7 +66,7 @@ _LARGEST_PICTURE = 5_000_000
 """Characters of base64, which is what Anthropic takes."""
 _MOST_PICTURES = 10
 _LONGEST_NAME = 128
-_MARK = re.compile(r"<(?=\s*/?\s*(?:tool_output|server_notes|resource_contents))", re.IGNORECASE)
+_MARK = re.compile(r"<(?=\s*+/?\s*+(?:tool_output|server_notes|resource_contents))", re.IGNORECASE)
 
 
 _EMPTY_TEXT = {"result": ""}

@@ -218,7 +218,7 @@ class AnthropicDecoder(MessageDecoder):
                     self._pieces.append(piece)
                 elif piece:
                     call.given = None
-                    call.pieces.append(piece)
+                    call.take(piece)
             case _:
                 pass  # citations, and what is yet to be invented
         return []

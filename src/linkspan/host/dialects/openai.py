@@ -157,6 +157,7 @@ class OpenAIDecoder(MessageDecoder):
         super().__init__(request, provider)
         self._reasoning: JSONObject = {}
         self._last: Call | None = None
+        self._of_id: dict[str, Call] = {}
 
     def feed(self, event: JSON) -> list[ModelEvent]:
         """Take one event, or a whole answer. Raises: ModelError."""
@@ -213,17 +214,17 @@ class OpenAIDecoder(MessageDecoder):
         use_id, name = text_of(member(piece, "id")), text_of(member(function, "name"))
         arguments = member(function, "arguments")
         index = found if isinstance(found := member(piece, "index"), int | str) else None
-        if index is not None:
-            call = self.call(index)
-        else:  # it belongs to the call with its id, or to the last one
-            call = next((call for call in self.calls if use_id and call.id == use_id), None if use_id else self._last)
+        # Without an index it belongs to the call with its id, or to the last one.
+        unnumbered = self._of_id.get(use_id) if use_id else self._last
+        call = self.call(index) if index is not None else unnumbered
         if call is None or not call.continues(use_id, name):
             call = self.begin(index if index is not None else object(), Call(use_id, name))
         self._last = call
         call.id, call.name = call.id or use_id, call.name or name
+        self._of_id.setdefault(call.id, call)
         call.extra = _extra(piece) or call.extra
         if isinstance(arguments, str):
-            call.pieces.append(arguments)
+            call.take(arguments)
         elif arguments is not None:
             call.given = arguments
 

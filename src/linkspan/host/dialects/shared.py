@@ -238,6 +238,9 @@ def _status(code: object) -> int | None:
 Reason: TypeAlias = Literal["end", "tool_use", "length", "refused"]
 
 
+_MARKS: Final = re.compile(r'["\\{}\[\]]')
+
+
 class Call(msgspec.Struct, eq=False):
     """A tool use in pieces."""
 
@@ -247,12 +250,36 @@ class Call(msgspec.Struct, eq=False):
     given: JSON = None
     """Arguments that came whole."""
     extra: JSON = None
+    _depth: int = 0
+    _in_text: bool = False
+    _is_escaped: bool = False
+    _spoiled: bool = False
+    """Whether what came will never be a JSON object, whatever follows."""
+
+    def take(self, piece: str) -> None:
+        """Take a piece of the arguments."""
+        self.pieces.append(piece)
+        escaped = 0 if self._is_escaped else -1
+        for found in _MARKS.finditer(piece):
+            at, mark = found.start(), found[0]
+            if at == escaped:
+                continue
+            if mark == '"':
+                self._in_text = not self._in_text
+            elif mark == "\\":
+                escaped = at + 1
+            elif not self._in_text:
+                self._depth += 1 if mark in "{[" else -1
+        self._is_escaped = escaped == len(piece)
 
     @property
     def is_whole(self) -> bool:
         """Return whether the arguments so far are a JSON object, so that more would spoil them."""
+        if self.given is None and (self._depth or self._in_text or self._spoiled):
+            return False  # each piece is looked at once: they are decoded only where they can be whole
         arguments = self.given if self.given is not None else "".join(self.pieces)
-        return arguments != "" and not read_arguments(arguments)[1]
+        self._spoiled = bool(read_arguments(arguments)[1])
+        return arguments != "" and not self._spoiled
 
     def continues(self, use_id: str, name: str) -> bool:
         """Return whether a piece of this id and name is part of it: some number all of their calls 0."""
