@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,9 +31,24 @@ def test_the_collector_is_as_it_was_after_a_module_is_loaded(home: str, was_on: 
         gc.enable()
 
 
-def test_what_an_application_has_frozen_stays_frozen() -> None:
-    code = "import gc; gc.freeze(); import linkspan; linkspan.Server; "
-    assert run(code + "print(gc.get_freeze_count() > 0, gc.isenabled())") == "True True"
+NOTING = "import gc; froze = []; freeze = gc.freeze; gc.freeze = lambda: (froze.append(1), freeze()); import linkspan; "
+
+
+def test_a_program_that_imports_the_package_decides_itself_what_it_freezes() -> None:
+    code = NOTING + "linkspan.Server; linkspan.Client; linkspan.Protected; import linkspan.auth; linkspan.auth.OAuth; "
+    assert run(code + "print(froze, gc.isenabled())") == "[] True"
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_linkspan_run_makes_what_it_has_loaded_old_and_leaves_frozen_what_a_file_has_frozen(
+    frozen: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "dice.py"
+    file.write_text(f"import gc, linkspan\nserver = linkspan.Server('dice')\n{'gc.freeze()' if frozen else ''}\n")
+    found = run(
+        NOTING + f"from linkspan.cli.run import _load; _load({str(file)!r}); print(gc.get_freeze_count() > 0, froze)"
+    )
+    assert found == ("True [1]" if frozen else "False [1]")
 
 
 def test_typing_extensions_can_be_imported_after_the_package() -> None:
