@@ -23,7 +23,8 @@ release = version = linkspan.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 3
-suppress_warnings = ["myst.xref_missing"]  # links to files of the repository, such as ../examples
+# Links to files of the repository, such as ../examples; and the type `bytes`, which is taken for properties of that name.
+suppress_warnings = ["myst.xref_missing", "ref.python"]
 html_theme = "furo"
 html_title = f"Linkspan {release}"
 html_copy_source = False
@@ -201,7 +202,7 @@ def directive(name: str, module: ModuleType = linkspan) -> str:
     value = getattr(module, name)
     if inspect.isclass(value):
         public = {getattr(linkspan, each) for each in linkspan.__all__ if inspect.isclass(getattr(linkspan, each))}
-        own = [each for each, member in vars(value).items() if inspect.isclass(member) and member in public]
+        own = [each for each, member in inspect.getmembers(value, inspect.isclass) if member in public]
         more = f"   :exclude-members: {', '.join(own)}\n" if own else ""  # they have their own places
         more += "" if issubclass(value, Exception) else "   :inherited-members: Struct, dict, object\n"
         return f".. autoclass:: {module.__name__}.{name}\n   :members:\n{more}\n"
