@@ -5,13 +5,14 @@ thread reads, loops that do not run, descriptors that lead to the parent's serve
 call to the next registers here when it is made. Its `start_afresh` runs in the child before anything else does, and makes it as
 if it had never been used: new locks, no threads, no connection. It takes no old lock, and neither waits, closes, signals nor
 sends. Our copies of the parent's descriptors point to /dev/null from then on, so that a server sees the end when the
-parent hangs up, and nothing that is collected in the child can reach it.
+parent hangs up, and nothing that is collected in the child can reach it. A fork waits for the modules of ours that other threads are loading.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 import weakref
 from _thread import RLock
 from collections.abc import Callable, Iterable
@@ -34,6 +35,8 @@ class Afresh(Protocol):
 _steps: Final[list[Callable[[], object]]] = []
 _renewed: Final[weakref.WeakSet[Afresh]] = weakref.WeakSet()
 _depth = 0
+_PATIENCE: Final = 5.0
+"""Seconds that a fork waits at most for modules that other threads load."""
 
 
 def depth() -> int:
@@ -106,5 +109,19 @@ def _start_afresh() -> None:
             logging.getLogger("linkspan").exception("an error after a fork")
 
 
+def _wait_until_loaded() -> None:
+    """Wait while another thread loads a module of ours: in the child it would stay half loaded, and its lock held.
+
+    The thread that forks loads none: no module of ours forks while it is loaded.
+    """
+    given_up = time.monotonic() + _PATIENCE
+    while any(_is_being_loaded(*each) for each in list(sys.modules.items())) and time.monotonic() < given_up:
+        time.sleep(0.001)
+
+
+def _is_being_loaded(name: str, module: object) -> bool:
+    return name.startswith("linkspan.") and getattr(getattr(module, "__spec__", None), "_initializing", False)
+
+
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_start_afresh)
+    os.register_at_fork(before=_wait_until_loaded, after_in_child=_start_afresh)
