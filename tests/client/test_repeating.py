@@ -12,10 +12,11 @@ from test_negotiation import state
 from linkspan import CallStopped, CallTimeout, ClientError, ConnectError, ConnectionLost
 from linkspan.core.flow import RequestSpec, Send, Sleep
 from linkspan.flows.client_errors import HttpError, Origin
-from linkspan.flows.operations import TOOLS, call_tool, list_page
+from linkspan.flows.operations import call_tool, list_page
 from linkspan.flows.requesting import request
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.agreement import Agreement
+from linkspan.types.methods import TOOL_LIST
 from linkspan.wire.jsonrpc import Response
 
 ORIGIN = Origin("there", command="there")
@@ -118,4 +119,4 @@ def test_a_tool_that_is_not_marked_safe_is_repeated_only_if_the_caller_always_wa
 def test_a_server_that_never_worked_is_not_tried_again_by_itself() -> None:
     fresh = connected()
     fresh.agreement = None
-    assert drive(list_page(fresh, TOOLS), [unreachable()])[0] == ["tools/list"]
+    assert drive(list_page(fresh, TOOL_LIST), [unreachable()])[0] == ["tools/list"]

@@ -18,7 +18,7 @@ from linkspan.core.flow import Ask, Await, Flow, Hear, Listen, RequestSpec, Send
 from linkspan.flows import operations
 from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.flows.client_errors import Change, ClientError
-from linkspan.flows.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, CallOptions, ListKind, Pages
+from linkspan.flows.operations import CallOptions, Pages
 from linkspan.flows.tool_results import ToolResult
 from linkspan.runtime.forks import depth
 from linkspan.types.base import JSON
@@ -39,6 +39,7 @@ from linkspan.types.messages import (
     ResourceTemplateReference,
     Tool,
 )
+from linkspan.types.methods import PROMPT_LIST, RESOURCE_LIST, TEMPLATE_LIST, TOOL_LIST, ListSpec
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
 if TYPE_CHECKING:
@@ -148,17 +149,17 @@ class Client(BaseClient):
 
     async def list_tools(self, **options: Unpack[ListKeywords]) -> list[Tool]:
         """Return all tools, page after page."""
-        return await self._run(operations.list_all(self._state, TOOLS, call_options("list_tools", options)))
+        return await self._run(operations.list_all(self._state, TOOL_LIST, call_options("list_tools", options)))
 
     async def list_tools_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListToolsResult:
         """Return one page of tools; `next_cursor` leads to the next."""
         return await self._run(
-            operations.list_page(self._state, TOOLS, cursor, call_options("list_tools_page", options))
+            operations.list_page(self._state, TOOL_LIST, cursor, call_options("list_tools_page", options))
         )
 
     def iter_tools(self, **options: Unpack[ListKeywords]) -> AsyncIterator[Tool]:
         """Go through all tools, asking for pages as they are needed."""
-        return self._iterate(TOOLS, call_options("iter_tools", options))
+        return self._iterate(TOOL_LIST, call_options("iter_tools", options))
 
     # Resources.
 
@@ -168,24 +169,24 @@ class Client(BaseClient):
 
     async def list_resources(self, **options: Unpack[ListKeywords]) -> list[Resource]:
         """Return all resources, page after page."""
-        return await self._run(operations.list_all(self._state, RESOURCES, call_options("list_resources", options)))
+        return await self._run(operations.list_all(self._state, RESOURCE_LIST, call_options("list_resources", options)))
 
     async def list_resources_page(
         self, cursor: str | None = None, **options: Unpack[ListKeywords]
     ) -> ListResourcesResult:
         """Return one page of resources."""
         return await self._run(
-            operations.list_page(self._state, RESOURCES, cursor, call_options("list_resources_page", options))
+            operations.list_page(self._state, RESOURCE_LIST, cursor, call_options("list_resources_page", options))
         )
 
     def iter_resources(self, **options: Unpack[ListKeywords]) -> AsyncIterator[Resource]:
         """Go through all resources, asking for pages as they are needed."""
-        return self._iterate(RESOURCES, call_options("iter_resources", options))
+        return self._iterate(RESOURCE_LIST, call_options("iter_resources", options))
 
     async def list_resource_templates(self, **options: Unpack[ListKeywords]) -> list[ResourceTemplate]:
         """Return all resource templates, page after page."""
         return await self._run(
-            operations.list_all(self._state, TEMPLATES, call_options("list_resource_templates", options))
+            operations.list_all(self._state, TEMPLATE_LIST, call_options("list_resource_templates", options))
         )
 
     async def list_resource_templates_page(
@@ -193,12 +194,14 @@ class Client(BaseClient):
     ) -> ListResourceTemplatesResult:
         """Return one page of resource templates."""
         return await self._run(
-            operations.list_page(self._state, TEMPLATES, cursor, call_options("list_resource_templates_page", options))
+            operations.list_page(
+                self._state, TEMPLATE_LIST, cursor, call_options("list_resource_templates_page", options)
+            )
         )
 
     def iter_resource_templates(self, **options: Unpack[ListKeywords]) -> AsyncIterator[ResourceTemplate]:
         """Go through all resource templates, asking for pages as they are needed."""
-        return self._iterate(TEMPLATES, call_options("iter_resource_templates", options))
+        return self._iterate(TEMPLATE_LIST, call_options("iter_resource_templates", options))
 
     # Prompts and completion.
 
@@ -210,17 +213,17 @@ class Client(BaseClient):
 
     async def list_prompts(self, **options: Unpack[ListKeywords]) -> list[Prompt]:
         """Return all prompts, page after page."""
-        return await self._run(operations.list_all(self._state, PROMPTS, call_options("list_prompts", options)))
+        return await self._run(operations.list_all(self._state, PROMPT_LIST, call_options("list_prompts", options)))
 
     async def list_prompts_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListPromptsResult:
         """Return one page of prompts."""
         return await self._run(
-            operations.list_page(self._state, PROMPTS, cursor, call_options("list_prompts_page", options))
+            operations.list_page(self._state, PROMPT_LIST, cursor, call_options("list_prompts_page", options))
         )
 
     def iter_prompts(self, **options: Unpack[ListKeywords]) -> AsyncIterator[Prompt]:
         """Go through all prompts, asking for pages as they are needed."""
-        return self._iterate(PROMPTS, call_options("iter_prompts", options))
+        return self._iterate(PROMPT_LIST, call_options("iter_prompts", options))
 
     async def complete(
         self,
@@ -399,7 +402,7 @@ class Client(BaseClient):
             raise failed(request.method, self._state.origin, error) from error
         return self._encoded(request, value)
 
-    async def _iterate(self, kind: ListKind[Any], options: CallOptions) -> AsyncIterator[Any]:
+    async def _iterate(self, kind: ListSpec[Any], options: CallOptions) -> AsyncIterator[Any]:
         pages = Pages(self._state, kind)
         while not pages.done:
             for item in await self._run(pages.next_page(options)):

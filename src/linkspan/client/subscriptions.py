@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -34,6 +34,7 @@ from linkspan.revisions.neutral import NOTHING
 from linkspan.runtime.forks import renew
 from linkspan.runtime.reactor import reactor
 from linkspan.types.base import JSON, is_object
+from linkspan.types.methods import LIST_CHANGED
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, encode
 
 __all__ = ["READY", "Filter", "MemberReader", "Subscription", "SubscriptionSet", "left_behind", "unconfirmed"]
@@ -44,11 +45,7 @@ READY = object()
 """What a listener gets once the server has confirmed."""
 
 Kind = Literal["tools", "prompts", "resources"]
-_KINDS: dict[str, Kind] = {
-    "notifications/tools/list_changed": "tools",
-    "notifications/prompts/list_changed": "prompts",
-    "notifications/resources/list_changed": "resources",
-}
+_KINDS = cast("Mapping[str, Kind]", LIST_CHANGED)
 _UPDATED = "notifications/resources/updated"
 _log = logging.getLogger("linkspan.client")
 _SOON = 1.0

@@ -39,6 +39,7 @@ from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.forks import keep, renew
 from linkspan.runtime.reactor import reactor
 from linkspan.types.messages import LoggingLevel
+from linkspan.types.methods import LIST_CHANGED, TOOL_LIST
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, RpcRequest, encode
 from linkspan.wire.reports import Report
 
@@ -460,7 +461,7 @@ class Supervisor:
 
     def notification_received(self, transport: ClientTransport, message: Notification) -> None:
         """Pass a notification to the cache, the listeners and the callbacks that want it."""
-        if message.method == "notifications/tools/list_changed":
+        if LIST_CHANGED.get(message.method) == TOOL_LIST.capability:
             self.state.forget_tools()
         self.state.cache.hear(message.method, message.params)
         if not self.listeners.notified(transport, message):

@@ -17,7 +17,7 @@ from linkspan.core.flow import Ask, Flow, Hear, Listen, RequestSpec, Send, Sleep
 from linkspan.flows import operations
 from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.flows.client_errors import Change, ClientError
-from linkspan.flows.operations import PROMPTS, RESOURCES, TEMPLATES, TOOLS, CallOptions, ListKind, Pages
+from linkspan.flows.operations import CallOptions, Pages
 from linkspan.flows.tool_results import ToolResult
 from linkspan.runtime.forks import depth
 from linkspan.types.base import JSON
@@ -38,6 +38,7 @@ from linkspan.types.messages import (
     ResourceTemplateReference,
     Tool,
 )
+from linkspan.types.methods import PROMPT_LIST, RESOURCE_LIST, TEMPLATE_LIST, TOOL_LIST, ListSpec
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
 if TYPE_CHECKING:
@@ -135,15 +136,15 @@ class SyncClient(BaseClient):
 
     def list_tools(self, **options: Unpack[ListKeywords]) -> list[Tool]:
         """Return all tools, page after page."""
-        return self._run(operations.list_all(self._state, TOOLS, call_options("list_tools", options)))
+        return self._run(operations.list_all(self._state, TOOL_LIST, call_options("list_tools", options)))
 
     def list_tools_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListToolsResult:
         """Return one page of tools; `next_cursor` leads to the next."""
-        return self._run(operations.list_page(self._state, TOOLS, cursor, call_options("list_tools_page", options)))
+        return self._run(operations.list_page(self._state, TOOL_LIST, cursor, call_options("list_tools_page", options)))
 
     def iter_tools(self, **options: Unpack[ListKeywords]) -> Iterator[Tool]:
         """Go through all tools, asking for pages as they are needed."""
-        return self._iterate(TOOLS, call_options("iter_tools", options))
+        return self._iterate(TOOL_LIST, call_options("iter_tools", options))
 
     # Resources.
 
@@ -153,33 +154,37 @@ class SyncClient(BaseClient):
 
     def list_resources(self, **options: Unpack[ListKeywords]) -> list[Resource]:
         """Return all resources, page after page."""
-        return self._run(operations.list_all(self._state, RESOURCES, call_options("list_resources", options)))
+        return self._run(operations.list_all(self._state, RESOURCE_LIST, call_options("list_resources", options)))
 
     def list_resources_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListResourcesResult:
         """Return one page of resources."""
         return self._run(
-            operations.list_page(self._state, RESOURCES, cursor, call_options("list_resources_page", options))
+            operations.list_page(self._state, RESOURCE_LIST, cursor, call_options("list_resources_page", options))
         )
 
     def iter_resources(self, **options: Unpack[ListKeywords]) -> Iterator[Resource]:
         """Go through all resources, asking for pages as they are needed."""
-        return self._iterate(RESOURCES, call_options("iter_resources", options))
+        return self._iterate(RESOURCE_LIST, call_options("iter_resources", options))
 
     def list_resource_templates(self, **options: Unpack[ListKeywords]) -> list[ResourceTemplate]:
         """Return all resource templates, page after page."""
-        return self._run(operations.list_all(self._state, TEMPLATES, call_options("list_resource_templates", options)))
+        return self._run(
+            operations.list_all(self._state, TEMPLATE_LIST, call_options("list_resource_templates", options))
+        )
 
     def list_resource_templates_page(
         self, cursor: str | None = None, **options: Unpack[ListKeywords]
     ) -> ListResourceTemplatesResult:
         """Return one page of resource templates."""
         return self._run(
-            operations.list_page(self._state, TEMPLATES, cursor, call_options("list_resource_templates_page", options))
+            operations.list_page(
+                self._state, TEMPLATE_LIST, cursor, call_options("list_resource_templates_page", options)
+            )
         )
 
     def iter_resource_templates(self, **options: Unpack[ListKeywords]) -> Iterator[ResourceTemplate]:
         """Go through all resource templates, asking for pages as they are needed."""
-        return self._iterate(TEMPLATES, call_options("iter_resource_templates", options))
+        return self._iterate(TEMPLATE_LIST, call_options("iter_resource_templates", options))
 
     # Prompts and completion.
 
@@ -191,15 +196,17 @@ class SyncClient(BaseClient):
 
     def list_prompts(self, **options: Unpack[ListKeywords]) -> list[Prompt]:
         """Return all prompts, page after page."""
-        return self._run(operations.list_all(self._state, PROMPTS, call_options("list_prompts", options)))
+        return self._run(operations.list_all(self._state, PROMPT_LIST, call_options("list_prompts", options)))
 
     def list_prompts_page(self, cursor: str | None = None, **options: Unpack[ListKeywords]) -> ListPromptsResult:
         """Return one page of prompts."""
-        return self._run(operations.list_page(self._state, PROMPTS, cursor, call_options("list_prompts_page", options)))
+        return self._run(
+            operations.list_page(self._state, PROMPT_LIST, cursor, call_options("list_prompts_page", options))
+        )
 
     def iter_prompts(self, **options: Unpack[ListKeywords]) -> Iterator[Prompt]:
         """Go through all prompts, asking for pages as they are needed."""
-        return self._iterate(PROMPTS, call_options("iter_prompts", options))
+        return self._iterate(PROMPT_LIST, call_options("iter_prompts", options))
 
     def complete(
         self,
@@ -349,7 +356,7 @@ class SyncClient(BaseClient):
             raise failed(request.method, self._state.origin, error) from error
         return self._encoded(request, value)
 
-    def _iterate(self, kind: ListKind[Any], options: CallOptions) -> Iterator[Any]:
+    def _iterate(self, kind: ListSpec[Any], options: CallOptions) -> Iterator[Any]:
         pages = Pages(self._state, kind)
         while not pages.done:
             yield from self._run(pages.next_page(options))

@@ -17,6 +17,7 @@ import msgspec
 from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST
 from linkspan.revisions.agreement import Agreement
 from linkspan.types.messages import CancelledParams, ProgressParams
+from linkspan.types.methods import MAY_ASK
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.jsonrpc import (
     Batch,
@@ -175,8 +176,6 @@ _SHOWN = 300
 _SEARCHED = 512
 """Bytes of one in which an id is looked for."""
 _ENDED_KEPT = 1000
-_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""Requests for whose sake a handshake server asks our user."""
 _progress = msgspec.json.Decoder(ProgressParams)
 _cancelled = msgspec.json.Decoder(CancelledParams)
 
@@ -321,7 +320,7 @@ class ClientConnection(Generic[OwnerT]):
             return None
         during = self._questions[question]
         if during is None:
-            askable = [each for each, pending in self._pending.items() if pending.method in _MAY_ASK]
+            askable = [each for each, pending in self._pending.items() if pending.method in MAY_ASK]
             during = askable[0] if len(askable) == 1 else None
         if during is None or (pending := self._pending.get(during)) is None:
             return None

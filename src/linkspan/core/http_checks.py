@@ -25,6 +25,7 @@ from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
 from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.types.base import ABSENT, JSON, is_object
 from linkspan.types.messages import CallToolParams
+from linkspan.types.methods import NAMED
 from linkspan.wire.headers import (
     BadEncoding,
     Origin,
@@ -429,13 +430,9 @@ def compare_headers(
     return None
 
 
-_NAMED: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The methods whose `Mcp-Name` the transport requires. Clients in use leave it out of methods of extensions."""
-
-
 def _wrong_name(found: str | None, name: str, method: str) -> RemoteProtocolError | None:
-    if found is None:
-        return _mismatch("Mcp-Name is missing") if method in _NAMED else None
+    if found is None:  # clients in use leave it out of methods of extensions
+        return _mismatch("Mcp-Name is missing") if method in NAMED else None
     try:
         return None if decode_value(found) == name else _mismatch("Mcp-Name does not match the name in the body")
     except BadEncoding as problem:

@@ -12,6 +12,7 @@ from msgspec import Raw
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError, clipped
 from linkspan.types import messages
 from linkspan.types.base import ABSENT
+from linkspan.types.methods import METHODS
 from linkspan.wire.jsonrpc import (
     SLACK,
     RequestId,
@@ -43,27 +44,9 @@ class AnyParams(msgspec.Struct, frozen=True):
     meta: Raw = msgspec.field(default=ABSENT, name="_meta")
 
 
-_TYPES: dict[str, type[Any]] = {
-    "initialize": messages.InitializeParams,
-    "tools/list": messages.ListParams,
-    "tools/call": messages.CallToolParams,
-    "prompts/list": messages.ListParams,
-    "prompts/get": messages.GetPromptParams,
-    "resources/list": messages.ListParams,
-    "resources/templates/list": messages.ListParams,
-    "resources/read": messages.ReadResourceParams,
-    "resources/subscribe": messages.SubscribeParams,
-    "resources/unsubscribe": messages.SubscribeParams,
-    "completion/complete": messages.CompleteParams,
-    "logging/setLevel": messages.SetLevelParams,
-    "subscriptions/listen": messages.ListenParams,
-    "notifications/cancelled": messages.CancelledParams,
-}
-
-
 @cache
 def _decoder(method: str) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_TYPES[method])
+    return msgspec.json.Decoder(METHODS[method].params)
 
 
 _BARE_CALL = len(b'{"name":""}')
@@ -84,7 +67,7 @@ def read_params(method: str, params: Raw, extended: Decoders = _NONE) -> HasMeta
 
     Raises: RemoteProtocolError (-32602) that names the member that is wrong.
     """
-    decoder = extended.get(method) or (_decoder(method) if method in _TYPES else _any_params)
+    decoder = extended.get(method) or (_decoder(method) if method in METHODS else _any_params)
     if params is ABSENT:
         return _decode(decoder, b"{}")
     try:

@@ -16,6 +16,7 @@ from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.revisions.neutral import Outcome, Request, ServerFacts
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.messages import ListenParams, SubscriptionFilter, added_members
+from linkspan.types.methods import LISTED
 from linkspan.wire.jsonrpc import RequestId, encode, encode_batch, encode_notification
 
 __all__ = ["Batches", "Change", "HeldRequests", "Subscriptions", "goodbye", "untagged"]
@@ -77,12 +78,7 @@ class Subscriptions(msgspec.Struct):
         uris = wanted.resource_subscriptions or []
         if len(self._open) >= self.limit or len(uris) > self.limit:
             return RemoteProtocolError(INVALID_PARAMS, f"More than {self.limit} subscriptions"), b""
-        flags = {
-            "tools": wanted.tools_list_changed,
-            "prompts": wanted.prompts_list_changed,
-            "resources": wanted.resources_list_changed,
-        }
-        kinds = [kind for kind, flag in flags.items() if flag and kind in offered]
+        kinds = [kind for kind in LISTED if kind in offered and getattr(wanted, f"{kind}_list_changed")]
         honoured = [
             uri for uri in dict.fromkeys(uris) if "uris" in offered and server.knows_resource(uri, request.shown)
         ]
@@ -155,9 +151,7 @@ def _tagged(method: str, request_id: RequestId, params: dict[str, JSON]) -> byte
 def _offered(server: ServerFacts) -> set[str]:
     capabilities = server.capabilities()
     offered = {
-        kind
-        for kind in ("tools", "prompts", "resources")
-        if (capability := getattr(capabilities, kind)) is not None and capability.list_changed
+        kind for kind in LISTED if (capability := getattr(capabilities, kind)) is not None and capability.list_changed
     }
     if capabilities.resources is not None and capabilities.resources.subscribe:
         offered.add("uris")

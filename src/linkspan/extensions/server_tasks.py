@@ -31,6 +31,7 @@ from linkspan.revisions import REVISIONS
 from linkspan.revisions.neutral import Encoded, Outcome, Request
 from linkspan.server.asking import asks_first, read_responses
 from linkspan.server.dispatch import Dispatcher
+from linkspan.server.features.tool_calls import takes
 from linkspan.server.handlers import target_of
 from linkspan.server.observation import tool_error
 from linkspan.server.steps import Step, Steps, await_steps, run_steps
@@ -235,7 +236,7 @@ class ServerTasks:
         tool = self._dispatcher.catalogue.tools.registered(record.tool)
         if tool is None or record.caller.revision not in REVISIONS:
             return False
-        return self._dispatcher.takes(tool, arguments_of(record))
+        return takes(tool, arguments_of(record), self._dispatcher.settings.current)
 
     def tools(self) -> Sequence[str]:
         """Return the tools of this process that run as tasks."""

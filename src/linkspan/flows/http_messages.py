@@ -20,6 +20,7 @@ from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.record import Revision
 from linkspan.text import clip
 from linkspan.types.base import ABSENT, JSON
+from linkspan.types.methods import NAMED
 from linkspan.wire.challenges import is_scope, read_challenges
 from linkspan.wire.headers import encode_value, value_at
 from linkspan.wire.jsonrpc import Batch, ErrorResponse, Malformed, Message, RequestId, Response, decode
@@ -207,7 +208,6 @@ class _Named(msgspec.Struct):
 
 
 _named = msgspec.json.Decoder(_Named)
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
 def mirrored(
@@ -222,7 +222,7 @@ def mirrored(
     `plan` is its tool's, `named_by` the members that name what methods of extensions are about.
     """
     headers = {"mcp-protocol-version": agreement.revision.date, "mcp-method": method}
-    member = _NAMED.get(method)
+    member = NAMED.get(method)
     if member is None:
         if method in named_by:
             headers["mcp-name"] = encode_value(msgspec.json.decode(params).get(named_by[method]) or "")

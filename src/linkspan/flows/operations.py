@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
@@ -25,17 +25,15 @@ from linkspan.types.messages import (
     CompletionArgument,
     CompletionContext,
     GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
     ListToolsResult,
     LoggingLevel,
     PromptReference,
     ReadResourceResult,
     ResourceTemplateReference,
 )
+from linkspan.types.methods import COMPLETE, PROMPT_GET, RESOURCE_READ, TOOL_CALL, TOOL_LIST, ListSpec, PageT
 from linkspan.wire.jsonrpc import encode
-from linkspan.wire.values import decode_open, to_builtins
+from linkspan.wire.values import decode_open, from_builtins, to_builtins
 
 __all__ = [
     "DEFAULT_CALL",
@@ -124,7 +122,7 @@ class _MarkedSafe(Repeatable, frozen=True):
         catalogue = _catalogue(state, self.options)
         if self.name not in catalogue.tools and not catalogue.tools_are_complete:
             try:
-                yield from list_all(state, TOOLS, self.options)
+                yield from list_all(state, TOOL_LIST, self.options)
             except ClientError:
                 return False
             catalogue = _catalogue(state, self.options)
@@ -142,7 +140,7 @@ def call_tool(
         _check_mapping("call_tool", "arguments", given)
     if state.surround is not None and not options.surrounded:
         found = yield from state.surround(
-            "tools/call",
+            TOOL_CALL.name,
             name,
             arguments or {},
             options,
@@ -154,11 +152,11 @@ def call_tool(
         raw = Raw(encode(to_builtins(answer)))  # made by middleware
         return ToolResult(read_head(raw), raw, state.origin, name)
     params = encode({"name": name, "arguments": dict(arguments or {})})
-    spec = request_spec(state, "tools/call", params, options, timeout=state.options.timeouts.call)
+    spec = request_spec(state, TOOL_CALL.name, params, options, timeout=state.options.timeouts.call)
     who = DEFAULT_CALL if options.headers is None else CallOptions(headers=options.headers)
     mine = state.own if who is DEFAULT_CALL and state.who_asks is None else _catalogue(state, who)
     if state.options.check_output == "strict" and name not in mine.tools and not mine.tools_are_complete:
-        yield from list_all(state, TOOLS, who)
+        yield from list_all(state, TOOL_LIST, who)
         mine = _catalogue(state, who)
     known = mine.tools.get(name)
     safe = _MarkedSafe(name, who)
@@ -172,7 +170,7 @@ def call_tool(
     except ServerError as error:
         if error.code != HEADER_MISMATCH or name in mine.tools:
             raise
-        yield from list_all(state, TOOLS, who)  # its schema names the headers that it needs (HDR-6)
+        yield from list_all(state, TOOL_LIST, who)  # its schema names the headers that it needs (HDR-6)
         mine = _catalogue(state, who)
         again = msgspec.structs.replace(spec, left=total_of(state, spec) - (state.clock() - began))
         raw = yield from request_with_rounds(state, _planned(again, mine, name), safe, began=began)
@@ -215,32 +213,15 @@ def _planned(spec: RequestSpec, catalogue: Catalogue, name: str) -> RequestSpec:
 # Lists.
 
 
-PageT = TypeVar("PageT", ListToolsResult, ListResourcesResult, ListResourceTemplatesResult, ListPromptsResult)
-
-
-class ListKind(msgspec.Struct, Generic[PageT], frozen=True):
-    """One of the four lists."""
-
-    method: str
-    shape: type[PageT]
-    items: str
-
-
-TOOLS = ListKind("tools/list", ListToolsResult, "tools")
-RESOURCES = ListKind("resources/list", ListResourcesResult, "resources")
-TEMPLATES = ListKind("resources/templates/list", ListResourceTemplatesResult, "resource_templates")
-PROMPTS = ListKind("prompts/list", ListPromptsResult, "prompts")
-
-
 def list_page(
-    state: ClientState, kind: ListKind[PageT], cursor: str | None = None, options: CallOptions = DEFAULT_CALL
+    state: ClientState, kind: ListSpec[PageT], cursor: str | None = None, options: CallOptions = DEFAULT_CALL
 ) -> Flow[PageT]:
     """Return one page of a list. A server that has no such list at all has an empty one. Raises: ClientError."""
     return (yield from _page(state, kind, cursor, options))[0]
 
 
 def _page(
-    state: ClientState, kind: ListKind[PageT], cursor: str | None, options: CallOptions, *, anew: bool = False
+    state: ClientState, kind: ListSpec[PageT], cursor: str | None, options: CallOptions, *, anew: bool = False
 ) -> Flow[tuple[PageT, Catalogue]]:
     """Return one page, and what its principal was shown; `anew` forgets what that was before."""
     if state.surround is not None and not options.surrounded:
@@ -258,10 +239,10 @@ def _page(
             raw = (yield from request(state, spec)).result
         except ServerError as error:
             if error.code == METHOD_NOT_FOUND and cursor is None:
-                return kind.shape([]), mine
+                return from_builtins({kind.member: []}, kind.result), mine
             raise
         _keep(state, spec, raw, mark)
-    page = _read(state, spec, raw, kind.shape)
+    page = _read(state, spec, raw, kind.result)
     if isinstance(page, ListToolsResult):
         if state.origin.url is not None:
             _plan_headers(state, mine, page)
@@ -271,7 +252,7 @@ def _page(
 
 
 def _surrounded_page(
-    state: ClientState, kind: ListKind[PageT], cursor: str | None, options: CallOptions, *, anew: bool
+    state: ClientState, kind: ListSpec[PageT], cursor: str | None, options: CallOptions, *, anew: bool
 ) -> Flow[tuple[PageT, Catalogue]]:
     """Return the same through middleware, which sees the page."""
     assert state.surround is not None
@@ -303,7 +284,7 @@ def _plan_headers(state: ClientState, mine: Catalogue, page: ListToolsResult) ->
 class Pages:
     """Walks the pages of one list: which cursor comes next, and when to stop. A cursor that comes again ends it."""
 
-    def __init__(self, state: ClientState, kind: ListKind[Any]) -> None:
+    def __init__(self, state: ClientState, kind: ListSpec[Any]) -> None:
         self._state = state
         self._kind = kind
         self._seen: set[str] = set()
@@ -321,20 +302,20 @@ class Pages:
                 phase="list",
                 delivery="answered",
             )
-        anew = kind is TOOLS and self.cursor is None
+        anew = kind is TOOL_LIST and self.cursor is None
         page, mine = yield from _page(state, kind, self.cursor, options, anew=anew)
         self._pages += 1
         self.cursor = page.next_cursor
         if self.cursor is None or self.cursor in self._seen:
             self.done = True
-            mine.tools_are_complete = mine.tools_are_complete or kind is TOOLS
+            mine.tools_are_complete = mine.tools_are_complete or kind is TOOL_LIST
         else:
             self._seen.add(self.cursor)
         items: Sequence[Any] = getattr(page, kind.items)
         return items
 
 
-def list_all(state: ClientState, kind: ListKind[Any], options: CallOptions = DEFAULT_CALL) -> Flow[list[Any]]:
+def list_all(state: ClientState, kind: ListSpec[Any], options: CallOptions = DEFAULT_CALL) -> Flow[list[Any]]:
     """Return all the items of a list, page after page. Raises: ClientError."""
     pages = Pages(state, kind)
     found: list[Any] = []
@@ -358,11 +339,11 @@ def read_resource(state: ClientState, uri: str, options: CallOptions = DEFAULT_C
     if state.surround is not None and not options.surrounded:
         return (
             yield from state.surround(
-                "resources/read", uri, {}, options, lambda call: read_resource(state, uri, call.options)
+                RESOURCE_READ.name, uri, {}, options, lambda call: read_resource(state, uri, call.options)
             )
         )
     params = b'{"uri":%b}' % encode(uri)
-    spec = request_spec(state, "resources/read", params, options, timeout=state.options.timeouts.call)
+    spec = request_spec(state, RESOURCE_READ.name, params, options, timeout=state.options.timeouts.call)
     spec, known = _asked_by_one(state, spec)
     raw = state.cache.find(spec) if known else None
     if raw is None:
@@ -379,7 +360,7 @@ def get_prompt(
     if state.surround is not None and not options.surrounded:
         return (
             yield from state.surround(
-                "prompts/get",
+                PROMPT_GET.name,
                 name,
                 arguments or {},
                 options,
@@ -387,7 +368,7 @@ def get_prompt(
             )
         )
     params = b'{"name":%b' % encode(name) + (member(b"arguments", dict(arguments)) if arguments else b"") + b"}"
-    spec = request_spec(state, "prompts/get", params, options, timeout=state.options.timeouts.call)
+    spec = request_spec(state, PROMPT_GET.name, params, options, timeout=state.options.timeouts.call)
     raw = yield from request_with_rounds(state, spec)
     return _read(state, spec, raw, GetPromptResult)
 
@@ -408,7 +389,7 @@ def complete(
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
         return (
             yield from state.surround(
-                "completion/complete",
+                COMPLETE.name,
                 name,
                 {**(given or {}), argument: value},
                 options,
@@ -418,7 +399,7 @@ def complete(
     params: dict[str, Any] = {"ref": to_builtins(ref), "argument": to_builtins(CompletionArgument(argument, value))}
     if given:
         params["context"] = to_builtins(CompletionContext(dict(given)))
-    spec = request_spec(state, "completion/complete", encode(params), options, timeout=state.options.timeouts.list)
+    spec = request_spec(state, COMPLETE.name, encode(params), options, timeout=state.options.timeouts.list)
     response = yield from request(state, spec)
     return _read(state, spec, response.result, CompleteResult).completion
 
@@ -469,7 +450,7 @@ def call_method(
         )
     body = encode(dict(params)) if params else b"{}"
     spec = request_spec(state, method, body, options, timeout=state.options.timeouts.call)
-    if method == "tools/call":
+    if method == TOOL_CALL.name:
         spec = _planned(spec, _catalogue(state, options), str((params or {}).get("name", "")))
     response = yield from request(state, spec, _NEVER)
     return msgspec.json.decode(response.result)

@@ -22,6 +22,7 @@ from linkspan.revisions.agreement import Agreement, ClientProfile
 from linkspan.revisions.record import Era, Revision
 from linkspan.types.base import JSON
 from linkspan.types.messages import Tool
+from linkspan.types.methods import COMPLETE, LIST_CHANGED, LISTS, RESOURCE_READ
 from linkspan.wire.jsonrpc import ErrorResponse, Response, encode
 from linkspan.wire.values import Limits
 
@@ -149,20 +150,11 @@ def principal_of(headers: Mapping[str, str] | None) -> Principal:
     return tuple(sorted(each for each in named if each[0] not in _ABOUT_THE_REQUEST))
 
 
-_LISTED_BY: Final = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resources",
-    "resources/read": "contents",
-}
-_CHANGED_BY: Final = {
-    "notifications/tools/list_changed": "tools",
-    "notifications/prompts/list_changed": "prompts",
-    "notifications/resources/list_changed": "resources",
-    "notifications/resources/updated": "contents",
-}
 _UPDATED: Final = "notifications/resources/updated"
+_KIND_OF: Final = {method: each.capability for method, each in LISTS.items()} | {RESOURCE_READ.name: "contents"}
+"""What a result that is kept belongs to, by its method."""
+_CHANGED_BY: Final = {**LIST_CHANGED} | {_UPDATED: "contents"}
+"""What a notification says has changed."""
 _MARKER: Final = b'"ttlMs"'
 
 Key: TypeAlias = tuple[str, bytes, Principal | None]
@@ -211,7 +203,7 @@ class ResponseCache:
 
     def mark(self, spec: RequestSpec) -> int:
         """Return where we are before a request goes out, for `keep`."""
-        return self._changes[_LISTED_BY[spec.method]]
+        return self._changes[_KIND_OF[spec.method]]
 
     def keep(self, spec: RequestSpec, raw: Raw, mark: int) -> None:
         """Keep an answer as its server allows, unless what it tells of has changed since it was asked for."""
@@ -248,7 +240,7 @@ class ResponseCache:
 
     def forget_list(self, method: str) -> None:
         """Forget all pages of a list."""
-        self._forget(_LISTED_BY[method], None)
+        self._forget(_KIND_OF[method], None)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -258,7 +250,7 @@ class ResponseCache:
     def _forget(self, kind: str, about: bytes | None) -> None:
         self._changes[kind] += 1
         for key in list(self._kept):
-            if _LISTED_BY[key[0]] == kind and about in (None, key[1]):
+            if _KIND_OF[key[0]] == kind and about in (None, key[1]):
                 self._drop(key)
 
     def _drop(self, key: Key) -> None:
@@ -361,7 +353,7 @@ class ClientCall(msgspec.Struct, frozen=True):
         )
 
 
-_WITHOUT_ARGUMENTS: Final = frozenset({"completion/complete", "ping", "resources/read", "server/discover"})
+_WITHOUT_ARGUMENTS: Final = frozenset({COMPLETE.name, RESOURCE_READ.name, "ping", "server/discover"})
 ResultT = TypeVar("ResultT")
 Inside: TypeAlias = Callable[[ClientCall], Flow[ResultT]]
 """Runs an operation without its middleware."""

@@ -53,6 +53,7 @@ from linkspan.types.messages import (
     SetLevelParams,
     SubscribeParams,
 )
+from linkspan.types.methods import FAIL_IN_RESULT, LISTED
 from linkspan.wire.jsonrpc import (
     ErrorResponse,
     RequestId,
@@ -234,9 +235,7 @@ class LegacySession:
         )
         self.negotiated = True
         offered = self._offered()
-        self._announced = tuple(
-            kind for kind in ("tools", "prompts", "resources") if getattr(getattr(offered, kind), "list_changed", False)
-        )
+        self._announced = tuple(kind for kind in LISTED if getattr(getattr(offered, kind), "list_changed", False))
         return InitializeResult(
             protocol_version=revision.date,
             capabilities=offered,
@@ -425,6 +424,6 @@ def _own_revision(server: ServerFacts) -> Revision:
 
 
 def _failure(request: Request, message: str) -> Outcome:
-    if request.method == "tools/call":
+    if request.method in FAIL_IN_RESULT:
         return CallToolResult(content=[TextContent(message)], is_error=True)
     return RemoteProtocolError(INTERNAL_ERROR, message)

@@ -110,7 +110,7 @@ class Announcer:
     def _anything(self) -> list[_Announcement]:
         """Return the changes of all lists, and of all resources that clients of this process subscribed to."""
         uris = set[str]().union(*(each.watched_resources() for each in self.connections()))
-        lists = sorted({each.kind for each in self._dispatcher.catalogue.lists.values()})
+        lists = sorted({each.spec.capability for each in self._dispatcher.catalogue.lists.values()})
         return [_Announcement(each) for each in (*map(Change.of_list, lists), *map(Change.of_resource, sorted(uris)))]
 
     def _audience(self, change: Change, keys: Sequence[str] | None) -> list[Condition | None] | None:
@@ -120,7 +120,7 @@ class Announcer:
             return catalogue.audience_of(change.uri)
         if keys is None:
             return None
-        registries = [each for each in catalogue.lists.values() if each.kind == change.kind]
+        registries = [each for each in catalogue.lists.values() if each.spec.capability == change.kind]
         found = {key: item for each in registries for key in keys if (item := each.registered(key)) is not None}
         return [found[key].when if key in found else None for key in keys]
 

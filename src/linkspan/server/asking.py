@@ -44,6 +44,7 @@ from linkspan.types.messages import (
     Root,
     SamplingMessage,
 )
+from linkspan.types.methods import FAIL_IN_RESULT, MAY_ASK
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
@@ -79,7 +80,6 @@ __all__ = [
 WireT = TypeVar("WireT", bound=Wire)
 MAX_TOKENS: Final = 1024
 """What a model may write where the author sets no bound; the protocol requires one."""
-_ASKING = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
 class InputNeeded(BaseException):
@@ -234,7 +234,7 @@ def cannot_ask(method: str) -> str:
 
 def may_ask(method: str) -> bool:
     """Return whether an answer to `method` may be a question."""
-    return method in _ASKING
+    return method in MAY_ASK
 
 
 NO_QUESTIONS: Final = Round()
@@ -334,7 +334,7 @@ def refuse_incapable(request: Request, outcome: InputRequired) -> Outcome | None
     message = f"The client does not support what this needs: {', '.join(sorted(required))}"
     if MISSING_CLIENT_CAPABILITY in request.peer.revision.error_codes:
         return RemoteProtocolError(MISSING_CLIENT_CAPABILITY, message, {"requiredCapabilities": required})
-    if request.method == "tools/call":
+    if request.method in FAIL_IN_RESULT:
         return CallToolResult(content=[TextContent(message)], is_error=True)
     return RemoteProtocolError(INTERNAL_ERROR, message)
 

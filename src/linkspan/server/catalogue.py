@@ -35,16 +35,11 @@ from linkspan.server.visibility import KINDS, Condition, Kind, Switches
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping, unknown_members
 from linkspan.types.messages import (
-    ListChangedCapability,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
     PromptReference,
-    ResourcesCapability,
     ResourceTemplateReference,
     ServerCapabilities,
 )
+from linkspan.types.methods import FEATURES, LISTED, PROMPT_LIST, RESOURCE_LIST, TEMPLATE_LIST, TOOL_LIST, ListSpec
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
@@ -58,7 +53,6 @@ __all__ = ["Catalogue", "ItemT", "Listed", "Page", "Registry", "check_pinned", "
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", bound="Listed")
-_LISTS = ("tools", "prompts", "resources")
 _MARK = b"after:"
 _MAX_DIGITS = 18
 _MAX_PAGES = 256
@@ -73,17 +67,12 @@ class Catalogue:
     def __init__(self, capabilities: object = None) -> None:
         """Take what the author declares instead of, or besides, what is registered. Raises: RegistrationError."""
         self.switches = switches = Switches()
-        self.tools: Registry[BoundTool] = Registry("tool", "tools", "tools", "name", switches)
-        self.prompts: Registry[BoundPrompt] = Registry("prompt", "prompts", "prompts", "name", switches)
-        self.resources: Registry[BoundResource] = Registry("resource", "resources", "resources", "uri", switches)
-        self.templates: Registry[BoundTemplate] = Registry(
-            "template", "resources", "resourceTemplates", "uri_template", switches
-        )
-        self.lists: Mapping[str, Registry[Any]] = {
-            "tools/list": self.tools,
-            "prompts/list": self.prompts,
-            "resources/list": self.resources,
-            "resources/templates/list": self.templates,
+        self.tools: Registry[BoundTool] = Registry(TOOL_LIST, switches)
+        self.resources: Registry[BoundResource] = Registry(RESOURCE_LIST, switches)
+        self.templates: Registry[BoundTemplate] = Registry(TEMPLATE_LIST, switches)
+        self.prompts: Registry[BoundPrompt] = Registry(PROMPT_LIST, switches)
+        self.lists: dict[str, Registry[Any]] = {
+            each.spec.method: each for each in (self.tools, self.resources, self.templates, self.prompts)
         }
         self.custom_methods: dict[str, Handler] = {}
         self.read_handler: Handler | None = None
@@ -151,12 +140,12 @@ class Catalogue:
         moved: dict[str, list[Listed]] = {}
         for registry in self.lists.values():
             if found := registry.switch():
-                moved.setdefault(registry.kind, []).extend(found)
+                moved.setdefault(registry.spec.capability, []).extend(found)
         return moved
 
     def _names(self, kind: Kind | None = None) -> set[str]:
         """Return the names and tags of all items, or of those of one kind."""
-        return set[str]().union(*(each.names() for each in self.lists.values() if kind in (None, each.noun)))
+        return set[str]().union(*(each.names() for each in self.lists.values() if kind in (None, each.spec.noun)))
 
     def find_resource(
         self, uri: str, shown: Collection[object] = NOTHING_SHOWN
@@ -201,6 +190,11 @@ class Catalogue:
             return [exact]
         return [each for each in self.templates.all() if each.template.match(uri) is not None]
 
+    def conditions_of(self, *uris: str) -> tuple[Condition, ...]:
+        """Return the conditions of all that may answer one of `uris`."""
+        found = (each.when for uri in uris for each in self.registered_for(uri))
+        return tuple(each for each in found if each is not None)
+
     def completes(self) -> bool:
         """Return whether there is anything to complete."""
         return bool(self.completers or self.completion_handler) or any(
@@ -216,17 +210,17 @@ class Catalogue:
             return getattr(self.declared, kind) is not None
         if self.declared is not None and kind in self.declared:
             return self.declared[kind] is not None
-        if kind in _LISTS:
+        if kind in LISTED:
             return self._has(kind) or kind in self._promised or self._is_empty()
         return self.completes() if kind == "completions" else True
 
     def _is_empty(self) -> bool:
         """Return whether nothing is registered in any list, and none was declared."""
         said = self.declared if self.declared is not None and is_mapping(self.declared) else ()
-        return not any(kind in said or self._has(kind) for kind in _LISTS)
+        return not any(kind in said or self._has(kind) for kind in LISTED)
 
     def _has(self, kind: str) -> bool:
-        has_items = any(len(each) for each in self.lists.values() if each.kind == kind)
+        has_items = any(len(each) for each in self.lists.values() if each.spec.capability == kind)
         return has_items or (kind == "resources" and self.read_handler is not None)
 
     def capabilities(self, revision: Revision = LATEST) -> ServerCapabilities:
@@ -245,14 +239,9 @@ class Catalogue:
         return msgspec.structs.replace(offered, extensions={**(offered.extensions or {}), **settings})
 
     def _offered(self) -> ServerCapabilities:
-        self._promised.update([kind for kind in _LISTS if self.offers(kind)])
-        derived = ServerCapabilities(
-            tools=ListChangedCapability(list_changed=True) if self.offers("tools") else None,
-            prompts=ListChangedCapability(list_changed=True) if self.offers("prompts") else None,
-            resources=ResourcesCapability(subscribe=True, list_changed=True) if self.offers("resources") else None,
-            completions={} if self.offers("completions") else None,
-            logging={},
-        )
+        self._promised.update([kind for kind in LISTED if self.offers(kind)])
+        offered = {each.capability: each.announced for each in FEATURES if self.offers(each.capability)}
+        derived = ServerCapabilities(**offered)  # type: ignore[arg-type]
         if self.declared is None:
             return derived
         if isinstance(self.declared, ServerCapabilities):
@@ -284,22 +273,6 @@ def _checked(capabilities: object) -> Mapping[str, JSON] | ServerCapabilities:
 def _has_choices(schema: Mapping[str, JSON]) -> bool:
     properties: Mapping[str, JSON] = schema.get("properties") or {}
     return any("enum" in each for each in properties.values())
-
-
-_RESULTS: Mapping[str, Callable[..., Wire]] = {
-    "tools": ListToolsResult,
-    "prompts": ListPromptsResult,
-    "resources": ListResourcesResult,
-    "resourceTemplates": ListResourceTemplatesResult,
-}
-
-
-_NOUNS: Mapping[Kind, str] = {
-    "tool": "tool",
-    "prompt": "prompt",
-    "resource": "resource",
-    "template": "resource template",
-}
 
 
 class Listed(Protocol):
@@ -343,15 +316,10 @@ class Registry(Generic[ItemT]):
     items with a condition, a caller sees those whose condition is in `shown`.
     """
 
-    def __init__(self, noun: Kind, kind: str, member: str, key: str, switches: Switches) -> None:
-        """Hold items that messages call `noun`, that list results carry under `member`, and that differ in `key` of their shape.
-
-        `kind` is the capability that they belong to.
-        """
-        self.kind = kind
-        self.noun: Kind = noun
-        self._member = member
-        self._key = key
+    def __init__(self, spec: ListSpec[Any], switches: Switches) -> None:
+        """Hold the items of one list."""
+        self.spec = spec
+        self._key = spec.key
         self._switches = switches
         self._items: dict[str, tuple[int, ItemT]] = {}
         self._off: dict[str, tuple[int, ItemT]] = {}
@@ -412,14 +380,14 @@ class Registry(Generic[ItemT]):
         taken = next((key for n, key in enumerate(keys) if (key in self and key not in again) or key in keys[:n]), None)
         if taken is not None:
             raise DuplicateNameError(
-                f"There is already a {_NOUNS[self.noun]} {taken!r}: choose another name, or remove the first one [LS-705]"
+                f"There is already a {self.spec.words} {taken!r}: choose another name, or remove the first one [LS-705]"
             )
         for item in items:
             check_shown(item.spec)
         for key, item in zip(keys, items, strict=True):
             self._take(key)
             self._sequence += 1
-            is_on = self._switches.is_on(self.noun, key, item.tags)
+            is_on = self._switches.is_on(self.spec.noun, key, item.tags)
             self._put(key, self._sequence, item, is_on=is_on)
         self._pages = {}
 
@@ -447,7 +415,7 @@ class Registry(Generic[ItemT]):
         moved: list[ItemT] = []
         for now_on, items in ((True, self._items), (False, self._off)):
             for key, (_, item) in list(items.items()):
-                is_on = self._switches.is_on(self.noun, key, item.tags)
+                is_on = self._switches.is_on(self.spec.noun, key, item.tags)
                 if is_on is not now_on and (found := self._take(key)) is not None:
                     self._put(key, *found, is_on=is_on)
                     moved.append(item)
@@ -505,7 +473,8 @@ class Registry(Generic[ItemT]):
         """Return the same page as a result with its items. Raises: RemoteProtocolError for a foreign cursor (PAG-2)."""
         page = self._paginate(cursor, page_size, shown)
         specs = [each.spec for each in page.items]
-        return _RESULTS[self._member](specs, page.next_cursor, ttl_ms, self._scope(cache_scope))
+        result: Wire = self.spec.result(specs, page.next_cursor, ttl_ms, self._scope(cache_scope))
+        return result
 
     def _paginate(self, cursor: str | None, page_size: int | None, shown: Collection[object]) -> Page[ItemT]:
         items = self._in_order()
@@ -528,7 +497,7 @@ class Registry(Generic[ItemT]):
     ) -> Encoded:
         page = self._paginate(cursor, page_size, shown)
         items: list[JSON] = [_shown(step_down(revision, item.spec)) for item in page.items]
-        body: JSONObject = {self._member: items}
+        body: JSONObject = {self.spec.member: items}
         if page.next_cursor is not None:
             body["nextCursor"] = page.next_cursor
         if revision.caches_results:

@@ -32,6 +32,7 @@ from linkspan.types.messages import (
     Root,
     SamplingMessage,
 )
+from linkspan.types.methods import PROMPT_GET, RESOURCE_READ
 
 __all__ = ["Context", "ExchangedToken", "provided_to"]
 
@@ -198,7 +199,7 @@ class Context(_Base[LifespanT]):
         read, too: neither `scopes=` nor `when=` of the resource counts then. Raises: ResourceNotFoundError for one that does not
         exist, or that the caller does not see; Forbidden where the caller's token lacks its scopes; what its function raises.
         """
-        return cast("_OwnResource", self._own("resources/read", ReadResourceParams(uri=uri), as_server))
+        return cast("_OwnResource", self._own(RESOURCE_READ.name, ReadResourceParams(uri=uri), as_server))
 
     def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, as_server: bool = False
@@ -208,7 +209,7 @@ class Context(_Base[LifespanT]):
         Otherwise like `read_resource`. Raises: RemoteProtocolError for an unknown name and for wrong arguments.
         """
         params = GetPromptParams(name=name, arguments=dict(arguments or {}))
-        return cast("_OwnPrompt", self._own("prompts/get", params, as_server))
+        return cast("_OwnPrompt", self._own(PROMPT_GET.name, params, as_server))
 
     def _own(self, method: str, params: object, as_server: bool) -> object:
         if self._serve_own is None:

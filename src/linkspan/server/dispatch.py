@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -13,25 +13,25 @@ from msgspec import Raw
 from linkspan.core.call import OWN_ANSWER, Background, Call, Lifespan
 from linkspan.errors import (
     INTERNAL_ERROR,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
     LocalProtocolError,
     RegistrationError,
     RemoteProtocolError,
-    ResourceNotFoundError,
-    clipped,
 )
 from linkspan.revisions import LATEST
 from linkspan.revisions.modern import discover
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.revisions.record import Revision
-from linkspan.schema.problems import ArgumentsInvalid, kind_of_json
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
 from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Round, Rounds, cannot_ask, collect
-from linkspan.server.catalogue import Catalogue, Registry
+from linkspan.server.catalogue import Catalogue
 from linkspan.server.configuration import Profile, Settings, SettingsSource, System
 from linkspan.server.context import Context
+from linkspan.server.features.completions import Complete
+from linkspan.server.features.method import ListMethod, Method, Serve, Shortcut, method_not_found
+from linkspan.server.features.prompt_gets import GetPrompt
+from linkspan.server.features.resource_reads import ReadResource
+from linkspan.server.features.tool_calls import CallTool
 from linkspan.server.handlers import (
     Function,
     Handler,
@@ -45,21 +45,14 @@ from linkspan.server.handlers import (
     postpone,
     target_of,
 )
-from linkspan.server.observation import Around, Failures, Observation, tool_error
-from linkspan.server.resources import BoundResource, read_outcome
-from linkspan.text import did_you_mean
+from linkspan.server.observation import Around, Failures, Observation
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.messages import (
     CallToolParams,
-    CompleteParams,
     DiscoverResult,
-    GetPromptParams,
-    ListParams,
-    PromptReference,
-    ReadResourceParams,
-    ReadResourceResult,
     ServerCapabilities,
 )
+from linkspan.types.methods import METHODS, OFFERED_WITH
 
 if TYPE_CHECKING:
     from linkspan.core.extension import Extension
@@ -68,15 +61,9 @@ if TYPE_CHECKING:
     from linkspan.server.judging import Judges
     from linkspan.server.lifespan import LifespanPart, LifespanPlan
     from linkspan.server.middleware import Layer
-    from linkspan.server.prompts import BoundPrompt
-    from linkspan.server.resources import BoundTemplate
     from linkspan.server.telemetry import Telemetry
-    from linkspan.server.tools import BoundTool
 
 __all__ = ["Dispatcher"]
-
-
-_Method: TypeAlias = Callable[[Request, Settings, Observation | None], Outcome | Call]
 
 
 class Dispatcher:
@@ -98,24 +85,22 @@ class Dispatcher:
         """What reads the params that extensions add."""
         self._extensions: Extensions | None = None
         self.rounds = Rounds(profile, system)
-        self._failures = Failures(profile, settings, system)
+        self.failures = Failures(profile, settings, system)
         self._layers: tuple[Layer, ...] = ()
         self._surrounded: set[str] = set()
         self._watchers: tuple[Telemetry, ...] = ()
         self.begin: Callable[[Request], Outcome | Call] = self._begin
         """Serves a request, or returns the function that must run for it; another one while requests are watched."""
-        self._custom: _Method = self._call_custom
-        """Serves methods that are not among `_methods`."""
-        self._served: dict[str, _Method] = {
-            **{method: partial(self._page, registry) for method, registry in self.catalogue.lists.items()},
-            "tools/call": self._call_tool,
-            "prompts/get": self._get_prompt,
-            "resources/read": self._read_resource,
-            "completion/complete": self._complete,
-        }
-        self._methods = self._served
-        """The same, each inside what surrounds it, and those of extensions."""
-        self._has_plain_calls = True
+        lists = (ListMethod(METHODS[name], self, registry) for name, registry in catalogue.lists.items())
+        methods: tuple[Method[Any], ...] = (CallTool(self), ReadResource(self), GetPrompt(self), Complete(self), *lists)
+        self.methods: dict[str, Method[Any]] = {each.spec.name: each for each in methods}
+        """What the server does for each method that has a spec."""
+        self._custom: Serve = self._call_custom
+        """Serves methods that are not among `_serving`."""
+        self._serving: dict[str, Serve] = {}
+        """What serves each method, inside what surrounds it."""
+        self._shortcuts: dict[str, Shortcut] = {}
+        self._arrange_methods()
 
     # What connections ask (core.call.ConnectionServer).
 
@@ -158,7 +143,6 @@ class Dispatcher:
         """
         kept = (each for each in self._layers if not is_defined_again(each.function, layer.function))
         self._layers = (*kept, layer)
-        self._surrounded.update(filter(layer.surrounds, self._served))
         self._arrange_methods()
 
     def extend(self, extension: Extension, background: Background | None = None) -> None:
@@ -166,28 +150,32 @@ class Dispatcher:
         from linkspan.server.extending import Extensions
 
         if self._extensions is None:
-            self._extensions = Extensions(self._failures, self.decoders, self.profile.limits.max_subscriptions)
-        self._extensions.add(extension, self.catalogue)
+            self._extensions = Extensions(self, self.decoders)
+        self.methods |= {each.spec.name: each for each in self._extensions.add(extension)}
         self.background = background or self.background
         self._arrange_methods()
 
     def _arrange_methods(self) -> None:
-        """Decide once what serves each method: its handler, inside the middleware, inside the hooks of extensions."""
-        methods, pages = dict(self._served), self.catalogue.lists.items()
+        """Decide once what serves each method: itself, inside the middleware, inside the hooks of extensions."""
+        serving: dict[str, Serve] = {name: method.serve for name, method in self.methods.items()}
+        self._surrounded = {name for name in serving if any(each.surrounds(name) for each in self._layers)}
         if self._layers:
             from linkspan.server.middleware import surrounded
 
             surround = partial(self._surround, surrounded)
-            results = {method: partial(self._page, registry, encoded=False) for method, registry in pages}
-            for method in self._surrounded:
-                layers = [each for each in self._layers if each.surrounds(method)]
-                methods[method] = partial(surround, layers, results.get(method, methods[method]))
+            for name in self._surrounded:
+                method, layers = self.methods[name], [each for each in self._layers if each.surrounds(name)]
+                serve = method.serve_result if isinstance(method, ListMethod) else method.serve
+                serving[name] = partial(surround, layers, serve)
             self._custom = partial(surround, None, self._call_custom)
+        changed = self._surrounded
         if self._extensions is not None:
-            methods |= self._extensions.methods_around(methods["tools/call"])
-        self._methods = methods
-        around = self._extensions.around if self._extensions is not None else ()
-        self._has_plain_calls = not around and "tools/call" not in self._surrounded
+            around = self._extensions.around(serving)
+            serving, changed = serving | around, self._surrounded | around.keys()
+        self._serving = serving
+        begins = {name: method.shortcut() for name, method in self.methods.items() if name not in changed}
+        is_plain = self.catalogue.declared is None
+        self._shortcuts = {name: begin for name, begin in begins.items() if is_plain and begin is not None}
 
     @contextmanager
     def overridden(self, function: Function, replacement: Function) -> Generator[None]:
@@ -223,7 +211,7 @@ class Dispatcher:
 
         if self.lifespan is not None and self.lifespan.closes_within:
             raise RegistrationError(f"the lifespan {part.name} comes too late: register it before the first call")
-        before = self._lifespan_plan or LifespanPlan((), timeout, self._failures.refusal)
+        before = self._lifespan_plan or LifespanPlan((), timeout, self.failures.refusal)
         self._lifespan_plan = plan = before.followed_by(part)
         self.lifespan = self.system.lifespan(plan)
         self._arrange()
@@ -253,12 +241,16 @@ class Dispatcher:
         """Serve a request, or return the function that must run for it."""
         settings, name = self.settings.current, request.method
         observed = settings.observed or request.observer is not None
-        if not observed and name == "tools/call" and (call := self._plain_call(request, settings)) is not None:
+        if (
+            not observed
+            and (shortcut := self._shortcuts.get(name))
+            and (call := shortcut(request, settings)) is not None
+        ):
             return call
         if observed or self._runs_code_before(request):
             begin = partial(self._begin_observed, request, settings, self.system.clock(), observed)
             return _later(request, begin, hooked=observed)
-        method = self._methods.get(name, self._custom)
+        method = self._serving.get(name, self._custom)
         if self.catalogue.declared is not None or self.catalogue.is_conditional or self.catalogue.is_scoped:
             method = self._guarded(request, method)
         try:
@@ -266,38 +258,9 @@ class Dispatcher:
         except KeyboardInterrupt:
             raise
         except RemoteProtocolError as error:
-            return self._failures.outcome(request, None, error)
+            return self.failures.outcome(request, None, error)
         except BaseException as error:  # the author's reporter must not run here
-            return _later(request, partial(self._failures.outcome, request, None, error), hooked=False)
-
-    def _plain_call(self, request: Request, settings: Settings) -> Call | None:
-        """Begin the commonest request in one step: a tool that needs nothing but its arguments. None for all other ways."""
-        if not self._has_plain_calls or self.catalogue.declared is not None or Context.ambient is not None:
-            return None
-        params = request.params
-        assert isinstance(params, CallToolParams)
-        tool = self.catalogue.tools.get(params.name)
-        if tool is None or not tool.is_plain:
-            return None
-        handler = tool.handler
-        try:
-            arguments, repairs = handler.parameters.decode(params.arguments, repair=settings.repair_arguments)
-        except ArgumentsInvalid:
-            return None
-        if repairs:
-            return None
-        conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
-        return Run(
-            request,
-            partial(handler.function, **arguments),
-            handler.is_async,
-            handler.inline,
-            rounds=self.rounds,
-            failures=self._failures,
-            current=NO_QUESTIONS,
-            conclude=conclude,
-            target=params.name,
-        )
+            return _later(request, partial(self.failures.outcome, request, None, error), hooked=False)
 
     def _runs_code_before(self, request: Request) -> bool:
         """Whether the author's code has to run before the handler of a request does: validators, or the server context."""
@@ -313,28 +276,12 @@ class Dispatcher:
 
     def _handler_of(self, request: Request) -> Handler | None:
         """Return the function that will serve a request, if there is one."""
-        catalogue, params = self.catalogue, request.params
-        item: BoundTool | BoundPrompt | BoundResource | BoundTemplate | None = None
-        match params:
-            case CallToolParams():
-                item = catalogue.tools.registered(params.name)
-            case GetPromptParams():
-                item = catalogue.prompts.registered(params.name)
-            case ReadResourceParams():
-                if catalogue.read_handler is not None:
-                    return catalogue.read_handler
-                item = next(iter(catalogue.registered_for(params.uri)), None)
-            case CompleteParams():
-                ref = params.ref
-                name = ref.name if isinstance(ref, PromptReference) else ref.uri
-                return catalogue.completion_handler or catalogue.completers.get((name, params.argument.name))
-            case _:
-                return catalogue.custom_methods.get(request.method)
-        return item.handler if item is not None else None
+        method = self.methods.get(request.method)
+        return self.catalogue.custom_methods.get(request.method) if method is None else method.handler(request.params)
 
     def _begin_observed(self, request: Request, settings: Settings, started: float, observed: bool) -> Outcome | Call:
         """Begin a request where the author's code may run; `started` is when the request came."""
-        method = self._guarded(request, self._methods.get(request.method, self._custom))
+        method = self._guarded(request, self._serving.get(request.method, self._custom))
         try:
             clock = self.system.clock
             observation = observing.observe(request, settings, self.profile, clock, started) if observed else None
@@ -343,7 +290,7 @@ class Dispatcher:
         return self._serve(method, request, settings, observation)
 
     def _serve(
-        self, method: _Method, request: Request, settings: Settings, observation: Observation | None
+        self, method: Serve, request: Request, settings: Settings, observation: Observation | None
     ) -> Outcome | Call:
         """Serve a request where the author's code may run, and report its end unless more has to run for it."""
         try:
@@ -359,173 +306,45 @@ class Dispatcher:
     def _failed(self, request: Request, observation: Observation | None, error: BaseException) -> Outcome:
         if isinstance(error, KeyboardInterrupt):
             return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
-        return self._failures.outcome(request, observation, error)
+        return self.failures.outcome(request, observation, error)
 
-    def _guarded(self, request: Request, method: _Method) -> _Method:
+    def _guarded(self, request: Request, method: Serve) -> Serve:
         """Return what serves a request where the author chose what to declare (SRV-2), who sees what, or who may do what."""
         if self.catalogue.is_scoped:
             from linkspan.server.judging import serve_permitted
 
-            method = partial(serve_permitted, self.catalogue, method)
+            method = partial(serve_permitted, self.methods.get(request.method), method)
         if self.catalogue.is_conditional:
             method = partial(self._judge, method)
         if self.catalogue.declared is None:
             return method
         if not self.catalogue.offers("logging"):
             request.log_level = None
-        kind = _GATES.get(request.method)
+        kind = OFFERED_WITH.get(request.method)
         return method if kind is None or self.catalogue.offers(kind) else _not_there
 
-    # Tools.
-
-    def _call_tool(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
-        params = request.params
-        assert isinstance(params, CallToolParams)
-        tool = self.catalogue.tools.get(params.name, request.shown)
-        if tool is None:
-            return self._unknown(request, self.catalogue.tools, "tool", params.name, observation)
-        if observation is not None:
-            observation.data["tool_name"] = params.name
-        if tool.when is not None and (wrong := self.judges.wrong_headers(request, params, tool)) is not None:
-            return wrong
-        try:
-            arguments, repairs = tool.handler.parameters.decode(
-                params.arguments, repair=settings.repair_arguments, check=settings.validate_tool_call_arguments
-            )
-        except ArgumentsInvalid as problem:
-            if (kind := kind_of_json(params.arguments)) is None:  # null means none, as it does for params
-                request.params = msgspec.structs.replace(params, arguments=Raw(b"{}"))
-                return self._call_tool(request, settings, observation)
-            if kind != "object":  # the client's mistake, and not the model's
-                return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: arguments must be an object, not {kind}")
-            if observation is not None:
-                observation.note_error(problem.kind)
-            return tool_error(f"{params.name}: {problem}")
-        if repairs:
-            self.repairs += len(repairs)
-            for span in request.spans or ():
-                span.repaired(len(repairs))
-            observing.warn(f"repaired arguments of tool {params.name!r}: {'; '.join(repairs)}", request=request)
-        conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
-        return self._run(request, settings, observation, tool.handler, arguments, conclude, params.name)
-
-    def takes(self, tool: BoundTool, arguments: Raw | None) -> bool:
-        """Return whether a tool takes arguments, as far as no code of the author's has to run for that."""
-        if tool.handler.parameters.runs_code:
-            return True
-        settings = self.settings.current
-        try:
-            tool.handler.parameters.decode(
-                arguments, repair=settings.repair_arguments, check=settings.validate_tool_call_arguments
-            )
-        except ArgumentsInvalid:
-            return False
-        return True
-
-    def _unknown(
-        self, request: Request, registry: Registry[Any], noun: str, name: str, observation: Observation | None
-    ) -> RemoteProtocolError:
-        """Return the error for an unknown name; where nothing of its kind is offered, the method is unknown too (SRV-2)."""
-        if not self.catalogue.offers(f"{noun}s"):
-            return _method_not_found(request)
-        if observation is not None:
-            observation.note_error(f"{noun}_not_found")
-        return RemoteProtocolError(
-            INVALID_PARAMS, f"Unknown {noun}: {clipped(name)}{did_you_mean(name, registry.keys(request.shown))}"
-        )
-
-    # Prompts.
-
-    def _get_prompt(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
-        params = request.params
-        assert isinstance(params, GetPromptParams)
-        prompt = self.catalogue.prompts.get(params.name, request.shown)
-        if prompt is None:
-            return self._unknown(request, self.catalogue.prompts, "prompt", params.name, observation)
-        if observation is not None:
-            observation.data["prompt_name"] = params.name
-        try:
-            arguments = prompt.decode(params.arguments or {})
-        except ArgumentsInvalid as problem:
-            if observation is not None:
-                observation.note_error(problem.kind)
-            return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {params.name}: {problem}")
-        except RemoteProtocolError:
-            if observation is not None:
-                observation.note_error("missing_required_arguments")
-            raise
-        return self._run(request, settings, observation, prompt.handler, arguments, prompt.outcome, params.name)
-
-    # Resources.
-
-    def _read_resource(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
-        params = request.params
-        assert isinstance(params, ReadResourceParams)
-        uri, catalogue = params.uri, self.catalogue
-        found = catalogue.find_resource(uri, request.shown)
-        if found is None and not catalogue.knows_resource(uri, request.shown):
-            if not catalogue.offers("resources"):
-                return _method_not_found(request)
-            if observation is not None:
-                observation.note_error("resource_not_found")
-            raise ResourceNotFoundError(uri)
-        scope = self.profile.cache_scope
-        if found is not None:
-            scope = "private" if found[0].when is not None or found[0].scopes else scope
-            if observation is not None:
-                observation.data["resource_uri"] = uri
-        handler, mime_type = catalogue.read_handler, None
-        arguments: JSONObject = {"uri": uri}
-        if handler is None:
-            assert found is not None
-            item, variables = found
-            handler, arguments, mime_type = item.handler, {}, item.spec.mime_type
-            if isinstance(item, BoundResource):
-                if item.value is not None:
-                    return self._read(uri, mime_type, scope, item.value)
-            else:
-                try:
-                    arguments = item.decode(variables)
-                except ArgumentsInvalid:
-                    raise ResourceNotFoundError(uri) from None
-            if handler is None:
-                return ReadResourceResult(contents=[], ttl_ms=self.profile.ttl_ms, cache_scope=scope)
-        conclude = partial(self._read, uri, mime_type, scope)
-        return self._run(request, settings, observation, handler, arguments, conclude, uri)
-
-    def _read(self, uri: str, mime_type: str | None, scope: str, value: object) -> Outcome:
-        return read_outcome(value, uri, mime_type, ttl_ms=self.profile.ttl_ms, cache_scope=scope)
-
-    # Completion and custom methods.
-
-    def _complete(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
-        from linkspan.server.completion import completion_of, find_completer
-
-        params = request.params
-        assert isinstance(params, CompleteParams)
-        found = find_completer(self.catalogue, request, params)
-        if not isinstance(found, tuple):
-            return found
-        (handler, arguments), typed, target = found, params.argument.value, target_of(params) or ""
-        return self._run(
-            request, settings, observation, handler, arguments, lambda value: completion_of(value, typed), target
-        )
+    def count_repairs(self, request: Request, tool: str, repairs: Sequence[str]) -> None:
+        """Count, and log, what was repaired in the arguments of a call."""
+        self.repairs += len(repairs)
+        for span in request.spans or ():
+            span.repaired(len(repairs))
+        observing.warn(f"repaired arguments of tool {tool!r}: {'; '.join(repairs)}", request=request)
 
     def _call_custom(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         handler = self.catalogue.custom_methods.get(request.method)
         if handler is None:
             if observation is not None:
                 observation.data["method"] = "unsupported_method"
-            return _method_not_found(request)
+            return method_not_found(request)
         assert isinstance(request.params, Raw)
         arguments = custom_arguments(handler, request.params)
-        return self._run(
+        return self.run(
             request, settings, observation, handler, arguments, partial(_custom_result, request.method), request.method
         )
 
     # Running.
 
-    def _run(
+    def run(
         self,
         request: Request,
         settings: Settings,
@@ -553,7 +372,7 @@ class Dispatcher:
         if handler.provided and self.lifespan is not None:
             run = partial(run, **{name: self.lifespan.provided(kind) for name, kind in handler.provided.items()})
         if handler.needs is not None and context is not None:
-            report = partial(self._failures.report, request)
+            report = partial(self.failures.report, request)
             request.held = []
             run = handler.bind_with(handler.needs, run, context, request.held, self._overrides, self.system, report)
         if ambient is not None and context is not None:
@@ -569,7 +388,7 @@ class Dispatcher:
             handler.is_async,
             handler.inline,
             rounds=self.rounds,
-            failures=self._failures,
+            failures=self.failures,
             current=current,
             conclude=conclude,
             target=target,
@@ -585,11 +404,11 @@ class Dispatcher:
         """Serve a request that a handler makes of its own server; an awaitable of its result where an event loop runs."""
         from linkspan.server.own_requests import own_request, steps_of
 
-        serve, settings = self._methods[method], self.settings.current
+        serve, settings = self._serving[method], self.settings.current
         if self.catalogue.is_scoped and not as_server:
             from linkspan.server.judging import serve_permitted
 
-            serve = partial(serve_permitted, self.catalogue, serve)
+            serve = partial(serve_permitted, self.methods.get(method), serve)
         judges = self.judges if self.catalogue.is_conditional else None
         request = own_request(outer, round, method, params)
         steps = steps_of(request, round, lambda request: serve(request, settings, None), judges, as_server=as_server)
@@ -597,7 +416,7 @@ class Dispatcher:
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report that an outcome could not be encoded; return the error that the client receives instead."""
-        return self._failures.unsendable(request, error)
+        return self.failures.unsendable(request, error)
 
     def observe(
         self, request: Request, error: RemoteProtocolError | None, duration: float
@@ -608,19 +427,6 @@ class Dispatcher:
             return None
         return partial(observing.report_answered, callback, self._watchers, self.catalogue, request, error, duration)
 
-    # Lists.
-
-    def _page(
-        self, registry: Registry[Any], request: Request, _: Settings, __: Observation | None, *, encoded: bool = True
-    ) -> Outcome:
-        """Return a page of a list; not `encoded`, as a result that middleware can change."""
-        if not self.catalogue.offers(registry.kind):
-            return _method_not_found(request)
-        assert isinstance(request.params, ListParams)
-        page = partial(registry.page, request.peer.revision) if encoded else registry.result
-        cursor, profile, scope = request.params.cursor, self.profile, self.profile.cache_scope
-        return page(cursor, profile.page_size, ttl_ms=profile.ttl_ms, cache_scope=scope, shown=request.shown)
-
     # Who sees what.
 
     @cached_property
@@ -628,10 +434,12 @@ class Dispatcher:
         """What asks the conditions of items; made for the first one."""
         from linkspan.server.judging import Judges
 
-        return Judges(self.catalogue, self.profile, self.rounds, self._failures, self.system, self._make_context)
+        return Judges(
+            self.methods, self.catalogue, self.profile, self.rounds, self.failures, self.system, self._make_context
+        )
 
     def _judge(
-        self, serve: _Method, request: Request, settings: Settings, observation: Observation | None
+        self, serve: Serve, request: Request, settings: Settings, observation: Observation | None
     ) -> Outcome | Call:
         """Serve a request once it is known which of the items that it concerns exist for its caller."""
         begin = partial(self._serve, serve, request, settings, observation)
@@ -656,7 +464,7 @@ class Dispatcher:
         self,
         surrounded: Callable[..., Call],
         layers: Sequence[Layer] | None,
-        serve: _Method,
+        serve: Serve,
         request: Request,
         settings: Settings,
         observation: Observation | None,
@@ -669,7 +477,7 @@ class Dispatcher:
         params = request.params
         target = target_of(params) or request.method
         request.round = current = self.rounds.open(request, target)
-        tool = self.catalogue.tools.get(target, request.shown) if isinstance(params, CallToolParams) else None
+        tool = self.catalogue.tools.get(target, request.shown) if type(params) is CallToolParams else None
         return surrounded(
             layers,
             request,
@@ -681,7 +489,7 @@ class Dispatcher:
             self.system,
             target=target,
             rounds=self.rounds,
-            failures=self._failures,
+            failures=self.failures,
             observation=observation,
         )
 
@@ -691,15 +499,8 @@ def _later(request: Request, begin: Callable[[], Outcome | Call], *, hooked: boo
     return Later(request, preparation.run, hooked=hooked, preparation=preparation)
 
 
-_GATES = {"tools/call": "tools", "prompts/get": "prompts", "resources/read": "resources"}
-
-
 def _not_there(request: Request, _: Settings, __: Observation | None) -> Outcome:
-    return _method_not_found(request)
-
-
-def _method_not_found(request: Request) -> RemoteProtocolError:
-    return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.method)
+    return method_not_found(request)
 
 
 def _custom_result(method: str, value: object) -> Outcome:

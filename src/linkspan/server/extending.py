@@ -5,28 +5,28 @@ What a request must declare is decided here, once for all extensions (EXT-4, TSK
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
 
 from linkspan.core.call import OWN_ANSWER, Call
-from linkspan.core.extension import AroundCall, Extension, ExtensionMethod, ListenMember, missing_extension
+from linkspan.core.extension import AroundCall, Begin, Extension, ListenMember, missing_extension
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.revisions import MESSAGES
 from linkspan.revisions.neutral import Outcome, Request
-from linkspan.server.catalogue import Catalogue
+from linkspan.server.asking import NO_QUESTIONS
 from linkspan.server.configuration import Settings
-from linkspan.server.handlers import Run
+from linkspan.server.features.method import Host, Method, Serve
+from linkspan.server.handlers import Run, target_of
 from linkspan.server.observation import Failures, Observation
 from linkspan.types.base import JSON, is_array
 from linkspan.types.messages import ListenParams, SubscriptionFilter, added_members, listen_params
+from linkspan.types.methods import TOOL_CALL, MethodSpec
 
 __all__ = ["Extensions"]
-
-Method: TypeAlias = Callable[[Request, Settings, Observation | None], Outcome | Call]
 
 _LISTEN: Final = "subscriptions/listen"
 _OWN_MEMBERS: Final = SubscriptionFilter.__struct_encode_fields__
@@ -35,54 +35,61 @@ _OWN_MEMBERS: Final = SubscriptionFilter.__struct_encode_fields__
 class Extensions:
     """The tables of one server's extensions."""
 
-    def __init__(self, failures: Failures, decoders: dict[str, msgspec.json.Decoder[Any]], most: int) -> None:
-        """Begin without any. `decoders` is filled for the connections; up to `most` values of a member are listened for."""
-        self.around: tuple[AroundCall, ...] = ()
-        """The hooks around `tools/call`, the innermost last."""
-        self._methods: dict[str, tuple[Extension, ExtensionMethod]] = {}
-        self._failures = failures
+    def __init__(self, host: Host, decoders: dict[str, msgspec.json.Decoder[Any]]) -> None:
+        """Begin without any. `decoders` is filled for the connections."""
+        self._host = host
         self._decoders = decoders
-        self._most = most
+        self._around: tuple[AroundCall, ...] = ()
+        """The hooks around calls of tools, the innermost last."""
+        self._methods: dict[str, Extension] = {}
         self._listen: dict[str, tuple[Extension, ListenMember]] = {}
 
-    def add(self, extension: Extension, catalogue: Catalogue) -> None:
-        """Serve an extension, and announce it. Raises: RegistrationError for what exists already, or is no extension."""
+    def add(self, extension: Extension) -> Sequence[Method[Any]]:
+        """Announce an extension, and return its methods.
+
+        Raises: RegistrationError for what exists already, or is no extension.
+        """
+        catalogue = self._host.catalogue
         if not isinstance(extension, Extension):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise RegistrationError(
                 f"extensions= takes values such as Extension('com.example/notes', ...), not {extension!r}"
             )
-        served = {name: method for name, method in extension.methods.items() if method.begin is not None}
+        served = [
+            ExtensionCall(MethodSpec(name, method.params), self._host, method.begin)
+            for name, method in extension.methods.items()
+            if method.begin is not None
+        ]
+        names = [each.spec.name for each in served]
         taken = {*MESSAGES, *catalogue.custom_methods, *self._methods, *self._listen, *_OWN_MEMBERS}
-        if extension.id in catalogue.extensions or not taken.isdisjoint((*served, *extension.listen)):
+        if extension.id in catalogue.extensions or not taken.isdisjoint((*names, *extension.listen)):
             raise RegistrationError(f"extension {extension.id}: it is on already, or defines what exists already")
         catalogue.extensions[extension.id] = extension
-        self._methods |= {name: (extension, method) for name, method in served.items()}
-        self._decoders |= {name: msgspec.json.Decoder(method.params) for name, method in served.items()}
+        self._methods |= dict.fromkeys(names, extension)
+        self._decoders |= {each.spec.name: msgspec.json.Decoder(each.spec.params) for each in served}
         self._listen |= {name: (extension, member) for name, member in extension.listen.items()}
         if self._listen:
             self._decoders[_LISTEN] = msgspec.json.Decoder(listen_params(self._listen))
         if extension.around_call is not None:
-            self.around = (*self.around, extension.around_call)
+            self._around = (*self._around, extension.around_call)
+        return served
 
-    def methods_around(self, call_tool: Method) -> dict[str, Method]:
-        """Return what serves the methods of extensions, and `tools/call`, which is `call_tool` without them."""
-        for around in reversed(self.around):
+    def around(self, serving: Mapping[str, Serve]) -> dict[str, Serve]:
+        """Return the entries of `serving`, a handler for each method with its middleware, that extensions replace.
+
+        Methods of extensions exist for clients that declare them; their hooks are around calls of tools.
+        """
+        checked: dict[str, Serve] = {
+            name: partial(_serve_declared, extension, serving[name]) for name, extension in self._methods.items()
+        }
+        call_tool = serving[TOOL_CALL.name]
+        for around in reversed(self._around):
             call_tool = partial(self._surround, around, call_tool)
-        return dict.fromkeys(self._methods, self._serve) | {"tools/call": call_tool}
-
-    def _serve(self, request: Request, _: Settings, observation: Observation | None) -> Outcome | Call:
-        """Serve a method of an extension for a client that declares it. Raises: RemoteProtocolError; what the method raises."""
-        extension, method = self._methods[request.method]
-        assert method.begin is not None
-        if not extension.declared_by(request.peer):
-            raise missing_extension(extension.id)
-        step = method.begin(request)
-        return self._reported(step, request, observation) if isinstance(step, Call) else step
+        return checked | ({TOOL_CALL.name: call_tool} if self._around else {})
 
     def _surround(
         self,
         around: AroundCall,
-        serve: Method,
+        serve: Serve,
         request: Request,
         settings: Settings,
         observation: Observation | None,
@@ -100,19 +107,7 @@ class Extensions:
         for each in begun:
             if isinstance(each, Run):
                 each.observation = None  # it ends with what the hook made of it
-        return self._reported(step, request, observation) if isinstance(step, Call) else step
-
-    def _reported(self, call: Call, request: Request, observation: Observation | None) -> Call:
-        return _Reported(
-            request,
-            call.run,
-            call.is_async,
-            call.inline,
-            call.hooked or observation is not None,
-            inner=call,
-            failures=self._failures,
-            observation=observation,
-        )
+        return as_run(step, self._host, observation) if isinstance(step, Call) else step
 
     # Listening.
 
@@ -121,11 +116,12 @@ class Extensions:
         params = request.params
         if not isinstance(params, ListenParams) or not added_members(params.notifications):
             return None
-        return _Listening(request, partial(self._honour, request, params), failures=self._failures)
+        return _Listening(request, partial(self._honour, request, params), failures=self._host.failures)
 
     def _honour(self, request: Request, params: ListenParams) -> object:
         """Leave in the filter what the extensions acknowledge of it. Raises: RemoteProtocolError; what extensions raise."""
         honoured: dict[str, JSON] = {}
+        most = self._host.profile.limits.max_subscriptions
         for name, (field, wanted) in added_members(params.notifications).items():
             extension, member = self._listen[name]
             if not extension.declared_by(request.peer):
@@ -133,8 +129,8 @@ class Extensions:
             if not _is_listened_for(wanted):
                 problem = f"Invalid params: notifications.{name} must be true or an array of strings"
                 raise RemoteProtocolError(INVALID_PARAMS, problem)
-            if is_array(wanted) and len(wanted) > self._most:
-                raise RemoteProtocolError(INVALID_PARAMS, f"More than {self._most} subscriptions")
+            if is_array(wanted) and len(wanted) > most:
+                raise RemoteProtocolError(INVALID_PARAMS, f"More than {most} subscriptions")
             found = member.honoured(request, wanted)
             if found and not _is_listened_for(found):
                 raise TypeError(
@@ -149,33 +145,44 @@ def _is_listened_for(value: JSON) -> bool:
     return value is True or (is_array(value) and all(isinstance(each, str) for each in value))
 
 
-class _Reported(Call, kw_only=True):
-    """A call of an extension, whose failure and end are reported as those of a handler are."""
+class ExtensionCall(Method[Any]):
+    """A method of an extension."""
 
-    inner: Call
-    failures: Failures
-    observation: Observation | None
+    def __init__(self, spec: MethodSpec, host: Host, begin: Begin) -> None:
+        """Serve `spec` by `begin`."""
+        super().__init__(spec, host)
+        self._begin = begin
 
-    def finish(self, value: object) -> Outcome:
-        """Conclude from the function's value."""
-        self.end()
-        try:
-            return self._ended(self.inner.finish(value))
-        except BaseException as error:
-            return self._failed(error)
+    def serve(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
+        """Begin a request. Raises: what the extension raises."""
+        step = self._begin(request)
+        return as_run(step, self.host, observation) if isinstance(step, Call) else step
 
-    def fail(self, error: BaseException) -> Outcome:
-        """Conclude from the function's exception."""
-        self.end()
-        return self._failed(error)
 
-    def _failed(self, error: BaseException) -> Outcome:
-        return self._ended(self.failures.outcome(self.request, self.observation, error))
+def as_run(call: Call, host: Host, observation: Observation | None) -> Run:
+    """Return a call of an extension as one whose failure and end are reported as those of a handler are."""
+    return Run(
+        call.request,
+        call.run,
+        call.is_async,
+        call.inline,
+        call.hooked or observation is not None,
+        rounds=host.rounds,
+        failures=host.failures,
+        current=NO_QUESTIONS,
+        conclude=call.finish,
+        target=target_of(call.request.params) or call.request.method,
+        observation=observation,
+    )
 
-    def _ended(self, outcome: Outcome) -> Outcome:
-        if self.observation is not None:
-            self.observation.end(self.request, outcome)
-        return outcome
+
+def _serve_declared(
+    extension: Extension, serve: Serve, request: Request, settings: Settings, observation: Observation | None
+) -> Outcome | Call:
+    """Serve a method for a client that declares its extension. Raises: RemoteProtocolError for others."""
+    if not extension.declared_by(request.peer):
+        raise missing_extension(extension.id)
+    return serve(request, settings, observation)
 
 
 class _Listening(Call, kw_only=True):

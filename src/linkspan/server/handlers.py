@@ -44,7 +44,9 @@ from linkspan.server.limits import Limited
 from linkspan.server.observation import Around, Failures, Observation, Report
 from linkspan.server.steps import Offloads, await_steps, run_steps
 from linkspan.types.base import JSON, JSONObject
-from linkspan.types.messages import CallToolParams, CompleteParams, GetPromptParams, PromptReference, ReadResourceParams
+from linkspan.types.messages import (
+    Params,
+)
 
 if TYPE_CHECKING:
     from linkspan.schema.validate import Checked, RawParameters
@@ -418,16 +420,8 @@ def custom_arguments(handler: Handler, params: Raw) -> JSONObject:
 
 
 def target_of(params: object) -> str | None:
-    """Return the name or URI that params refer to, if they refer to anything."""
-    match params:
-        case CallToolParams() | GetPromptParams():
-            return params.name
-        case ReadResourceParams():
-            return params.uri
-        case CompleteParams():
-            return params.ref.name if isinstance(params.ref, PromptReference) else params.ref.uri
-        case _:
-            return None
+    """Return what params name: a tool, a prompt or a URI, if they name anything."""
+    return params.target if isinstance(params, Params) else None
 
 
 class Preparation(msgspec.Struct, eq=False):

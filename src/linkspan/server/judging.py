@@ -5,34 +5,24 @@ No lock is held meanwhile: conditions are the author's code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
 from linkspan.core.call import Call
-from linkspan.core.http_checks import compare_parameters
-from linkspan.errors import Forbidden, RemoteProtocolError
+from linkspan.errors import Forbidden
 from linkspan.revisions.neutral import NO_FACTS, NOTHING_SHOWN, Outcome, Request
 from linkspan.schema.annotations import name_of
 from linkspan.server.asking import Round, Rounds
-from linkspan.server.catalogue import Catalogue, Listed, Registry
+from linkspan.server.catalogue import Catalogue
 from linkspan.server.configuration import Profile, Settings, System
 from linkspan.server.context import Context
+from linkspan.server.features.method import Method, Serve
 from linkspan.server.handlers import Handler, Later, Preparation
 from linkspan.server.observation import Failures, Observation
 from linkspan.server.steps import Step, Steps, await_steps, run_steps
-from linkspan.server.tools import BoundTool
 from linkspan.server.visibility import Condition, judge
-from linkspan.types.messages import (
-    CallToolParams,
-    CompleteParams,
-    GetPromptParams,
-    ListenParams,
-    ListParams,
-    PromptReference,
-    ReadResourceParams,
-    SubscribeParams,
-)
+from linkspan.types.messages import CallToolParams, ListenParams, SubscribeParams
 
 __all__ = ["Judges", "serve_permitted"]
 
@@ -42,6 +32,7 @@ class Judges:
 
     def __init__(
         self,
+        methods: Mapping[str, Method[Any]],
         catalogue: Catalogue,
         profile: Profile,
         rounds: Rounds,
@@ -51,6 +42,7 @@ class Judges:
     ) -> None:
         """Ask the conditions of the items in `catalogue`."""
         self._make_context = make_context
+        self._methods = methods
         self._catalogue = catalogue
         self._profile = profile
         self._rounds = rounds
@@ -112,33 +104,16 @@ class Judges:
 
         return judge(tuple(wanted), tuple(others), ask, report)
 
-    def wrong_headers(self, request: Request, params: CallToolParams, tool: BoundTool) -> RemoteProtocolError | None:
-        """Compare the headers that repeat arguments, once it is known that the caller may learn that the tool exists."""
-        headers, plan = request.facts.headers, tool.handler.parameters.headers
-        if not plan or not headers or not request.peer.revision.repeats_in_headers:
-            return None
-        return compare_parameters(headers, plan, params)
-
     def _concerned(self, request: Request) -> tuple[Sequence[Condition], Sequence[Condition]]:
         """Return the conditions that a request depends on, and those that matter too if one of these does not hold."""
-        catalogue, params = self._catalogue, request.params
-        match params:
-            case CallToolParams():
-                return _concerned_by_name(catalogue.tools, params.name)
-            case GetPromptParams():
-                return _concerned_by_name(catalogue.prompts, params.name)
-            case ListParams():
-                return tuple(catalogue.lists[request.method].conditions.values()), ()
-            case ReadResourceParams() | SubscribeParams():
-                return self._of_uris(params.uri), ()
-            case ListenParams():
-                uris = params.notifications.resource_subscriptions or []
-                return self._of_uris(*uris[: self._profile.limits.max_subscriptions]), ()
-            case CompleteParams(ref=ref):
-                if isinstance(ref, PromptReference):
-                    return tuple(each for each in (catalogue.prompts.conditions.get(ref.name),) if each is not None), ()
-                own = catalogue.templates.conditions.get(ref.uri)
-                return self._of_uris(ref.uri) if own is None else (own,), ()
+        if (method := self._methods.get(request.method)) is not None:
+            return method.concerned(request.params)
+        match request.params:
+            case SubscribeParams(uri=uri):
+                return self._catalogue.conditions_of(uri), ()
+            case ListenParams(notifications=wanted):
+                uris = wanted.resource_subscriptions or []
+                return self._catalogue.conditions_of(*uris[: self._profile.limits.max_subscriptions]), ()
             case _:
                 return (), ()
 
@@ -148,14 +123,10 @@ class Judges:
         own = self._catalogue.tools.conditions.get(name)
         return NOTHING_SHOWN if own is None else frozenset((own,))
 
-    def _of_uris(self, *uris: str) -> tuple[Condition, ...]:
-        found = (each.when for uri in uris for each in self._catalogue.registered_for(uri))
-        return tuple(each for each in found if each is not None)
-
 
 def serve_permitted(
-    catalogue: Catalogue,
-    serve: Callable[[Request, Settings, Observation | None], Outcome | Call],
+    method: Method[Any] | None,
+    serve: Serve,
     request: Request,
     settings: Settings,
     observation: Observation | None,
@@ -164,38 +135,11 @@ def serve_permitted(
 
     Where the transport has no tokens, as stdio and memory, all scopes are granted. Over HTTP none is without `auth=`.
     """
-    facts, item = request.facts, _asked_for(catalogue, request)
+    facts = request.facts
+    item = method.item(request.params, request.shown) if method is not None else None
     if facts is not NO_FACTS and item is not None and item.scopes:
         if facts.grant is None:
             raise Forbidden(item.scopes, "this server verifies no tokens over HTTP: scopes= needs auth=Protected(...)")
         if not facts.grant.scopes.issuperset(item.scopes):
             raise Forbidden(item.scopes)
     return serve(request, settings, observation)
-
-
-def _asked_for(catalogue: Catalogue, request: Request) -> Listed | None:
-    """Return the item that a request is about, if it exists for its caller."""
-    params, shown = request.params, request.shown
-    match params:
-        case CallToolParams():
-            return catalogue.tools.get(params.name, shown)
-        case GetPromptParams():
-            return catalogue.prompts.get(params.name, shown)
-        case ReadResourceParams(uri=uri):
-            found = catalogue.find_resource(uri, shown)
-            return found[0] if found is not None else None
-        case CompleteParams(ref=ref):
-            if isinstance(ref, PromptReference):
-                return catalogue.prompts.get(ref.name, shown)
-            return catalogue.templates.get(ref.uri, shown) or catalogue.resources.get(ref.uri, shown)
-        case _:
-            return None
-
-
-def _concerned_by_name(registry: Registry[Any], name: str) -> tuple[Sequence[Condition], Sequence[Condition]]:
-    """An unknown name depends on all of its kind, which the error may suggest; and a hidden one must not differ from it."""
-    if registry.get(name) is not None:
-        return (), ()
-    every = tuple(registry.conditions.values())
-    own = registry.conditions.get(name)
-    return (every, ()) if own is None else ((own,), every)

@@ -29,9 +29,7 @@ from linkspan.server.observation import Failures, Observation, Report, hides
 from linkspan.server.steps import Offloads, Step, Steps, await_steps, run_steps
 from linkspan.types.base import JSON, UNSET, TextContent, Wire, is_object
 from linkspan.types.messages import (
-    CallToolParams,
     CallToolResult,
-    GetPromptParams,
 )
 
 if TYPE_CHECKING:
@@ -95,21 +93,20 @@ class Call:
 
         Raises: TypeError for a method without arguments, and for what JSON cannot express.
         """
-        match self.params:
-            case CallToolParams():
-                params: object = msgspec.structs.replace(self.params, arguments=Raw(encode_json(dict(arguments))))
-            case GetPromptParams():
-                params = msgspec.structs.replace(self.params, arguments=dict(arguments))
-            case Raw():
-                params = Raw(encode_json(dict(arguments)))
-            case _:
-                raise TypeError(f"{self.method} has no arguments to replace")
-        return Call(self.method, params, self.tool, self.round, lambda: self.context)
+        params = self.params
+        written = params if isinstance(params, Raw) else getattr(params, "arguments", _NO_ARGUMENTS)
+        if written is _NO_ARGUMENTS:
+            raise TypeError(f"{self.method} has no arguments to replace")
+        given: object = Raw(encode_json(dict(arguments))) if isinstance(written, Raw) else dict(arguments)
+        if isinstance(params, msgspec.Struct):
+            given = msgspec.structs.replace(params, arguments=given)
+        return Call(self.method, given, self.tool, self.round, lambda: self.context)
 
 
 Middleware: TypeAlias = Callable[..., object]
 """`(call)` as a generator function or a plain function, or `async (call, call_next)`."""
 
+_NO_ARGUMENTS: Final = object()
 _INSIDE: Final = ("initialize", "ping", "server/discover", "logging/setLevel", "subscriptions/listen")
 """Requests that connections answer themselves."""
 

@@ -31,6 +31,7 @@ from linkspan.revisions.neutral import InputRequired, Outcome, Request, log_fact
 from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
 from linkspan.types.base import Meta, TextContent
 from linkspan.types.messages import CallToolParams, CallToolResult
+from linkspan.types.methods import FAIL_IN_RESULT
 from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ class Failures:
     def outcome(self, request: Request, observation: Observation | None, error: BaseException) -> Outcome:
         """Return the outcome for a client whose request raised `error`."""
         request.failure = error
-        is_tool = request.method == "tools/call"
+        fails_in_result = request.method in FAIL_IN_RESULT
         match error:
             case ResourceNotFoundError():
                 return RemoteProtocolError(request.peer.revision.resource_not_found, error.message, error.data)
@@ -288,7 +289,7 @@ class Failures:
                 error = problem
             case ToolError():
                 again = {RETRY_AFTER: math.ceil(error.retry_after)} if error.retry_after is not None else None
-                if is_tool:
+                if fails_in_result:
                     return tool_error(_text(error), again)
                 return RemoteProtocolError(INTERNAL_ERROR, _text(error), again)
             case _ if request.cancelled:
@@ -299,7 +300,7 @@ class Failures:
             observation.note_error("internal_error")
         incident = self.report(request, error)
         mode = self._settings.current.tool_error_mode
-        if not is_tool or mode == "protocol":
+        if not fails_in_result or mode == "protocol":
             return RemoteProtocolError(INTERNAL_ERROR, f"Internal error (incident {incident})")
         return tool_error(_text(error) if mode == "message" else f"Internal error occurred (incident {incident})")
 
@@ -333,7 +334,7 @@ class Failures:
             "%s failed (incident %s)", what, incident, exc_info=error, extra=log_facts(request)
         )
         reported = error
-        if request.method != "tools/call":
+        if request.method not in FAIL_IN_RESULT:
             reported = RequestHandlerError(request.method)
             reported.__cause__ = error
         report(self._settings.current, reported, lambda: self._context(request), self._system, request)

@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,17 +28,11 @@ from linkspan.schema.summary import default_words, properties_of, required_of, r
 from linkspan.server.dispatch import Dispatcher
 from linkspan.types.base import JSON, Implementation, JSONObject, Wire, is_object
 from linkspan.types.messages import ListParams
+from linkspan.types.methods import LISTS, PROMPT_GET, RESOURCE_READ, TOOL_CALL, TOOL_LIST, ListSpec
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import to_builtins
 
 __all__ = ["make_page", "render"]
-
-_LISTS: Final = {
-    "tools": "tools/list",
-    "resources": "resources/list",
-    "resourceTemplates": "resources/templates/list",
-    "prompts": "prompts/list",
-}
 
 
 def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo, login: JSONObject | None = None) -> Page:
@@ -51,24 +45,24 @@ def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo, login: JSO
         about = msgspec.structs.replace(dispatcher.profile.implementation, version="", description=None)
         text = render(about, None, {}, url, dispatcher.profile.served.versions, login)
         return Page(text.encode(errors="replace"), _headers(login["issuer"]))
-    lists = {member: _listed(dispatcher, member, method, facts) for member, method in _LISTS.items()}
+    lists = {each.member: _listed(dispatcher, each, facts) for each in LISTS.values()}
     profile = dispatcher.profile
     text = render(profile.implementation, profile.instructions, lists, url, profile.served.versions)
     return Page(text.encode(errors="replace"), _headers(None))
 
 
-def _listed(dispatcher: Dispatcher, member: str, method: str, facts: TransportInfo) -> list[JSONObject]:
+def _listed(dispatcher: Dispatcher, spec: ListSpec[Any], facts: TransportInfo) -> list[JSONObject]:
     """Return the items of a list, page after page; nothing where such a list is refused."""
     found: list[JSONObject] = []
     params = ListParams()
     while True:
-        outcome = dispatcher.begin(Request(0, method, params, Peer(LATEST), facts=facts))
+        outcome = dispatcher.begin(Request(0, spec.method, params, Peer(LATEST), facts=facts))
         if isinstance(outcome, Call):
             outcome = _outcome_of(outcome)
         if not isinstance(outcome, Encoded | Wire):
             return found
         page: JSONObject = msgspec.json.decode(outcome.body) if isinstance(outcome, Encoded) else to_builtins(outcome)
-        found += page[member]
+        found += page[spec.member]
         if (cursor := page.get("nextCursor")) is None:
             return found
         params = ListParams(cursor=cursor)
@@ -218,12 +212,12 @@ _PYTHON: Final = f"""from linkspan import SyncClient
 with SyncClient({_URL}) as client:
     print(client.list_tools())"""
 _ENVELOPE: Final[JSONObject] = {PROTOCOL_VERSION: LATEST.date, CAPABILITIES: {}}
-_LIST: Final[JSONObject] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": _ENVELOPE}}
+_LIST: Final[JSONObject] = {"jsonrpc": "2.0", "id": 1, "method": TOOL_LIST.method, "params": {"_meta": _ENVELOPE}}
 _CURL: Final = " \\\n  ".join(
     [
         f"curl {_URL}",
         "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'",
-        f"-H 'mcp-protocol-version: {LATEST.date}' -H 'mcp-method: tools/list'",
+        f"-H 'mcp-protocol-version: {LATEST.date}' -H 'mcp-method: {TOOL_LIST.method}'",
         f"-d '{encode(_LIST).decode()}'",
     ]
 )
@@ -241,7 +235,7 @@ def _tool(tool: JSONObject) -> str:
         tool.get("title") or annotations.get("title"),
         hints,
         tool.get("description"),
-        ("tools/call", "name", tool["name"]),
+        (TOOL_CALL.name, "name", tool["name"]),
         [
             _parameters(_parameter(name, each, schema) for name, each in properties_of(schema).items()),
             _json("Input schema", schema, "schema"),
@@ -270,7 +264,7 @@ def _resource(resource: JSONObject) -> str:
     uri, size = resource["uri"], resource.get("size")
     facts = [resource.get("mimeType"), f"{size} bytes" if size is not None else None]
     title = resource.get("title") or resource["name"]
-    return _item(uri, title, facts, resource.get("description"), ("resources/read", "uri", uri), [])
+    return _item(uri, title, facts, resource.get("description"), (RESOURCE_READ.name, "uri", uri), [])
 
 
 def _template(template: JSONObject) -> str:
@@ -281,7 +275,7 @@ def _template(template: JSONObject) -> str:
         template.get("title") or template["name"],
         [template.get("mimeType")],
         template.get("description"),
-        ("resources/read", "uri", ""),
+        (RESOURCE_READ.name, "uri", ""),
         [
             _parameters([_field("uri", "the template with its {variables} filled in", True, None)]),
             f'<pre class="schema" hidden>{escape(encode(schema).decode())}</pre>\n',
@@ -301,7 +295,7 @@ def _prompt(prompt: JSONObject) -> str:
         prompt.get("title"),
         [],
         prompt.get("description"),
-        ("prompts/get", "name", prompt["name"]),
+        (PROMPT_GET.name, "name", prompt["name"]),
         [
             _parameters(
                 _field(each["name"], "text", bool(each.get("required")), each.get("description")) for each in arguments

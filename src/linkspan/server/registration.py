@@ -71,6 +71,7 @@ from linkspan.server.visibility import Kind
 from linkspan.text import no_attribute
 from linkspan.types.base import JSON, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
+from linkspan.types.methods import RESOURCE_READ, TOOL_CALL
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -461,7 +462,7 @@ class BaseServer(metaclass=ProposesRevision):
         It takes the place of what resources would answer themselves. Usable as a decorator.
         """
         self._catalogue.read_handler = compile_handler(
-            function, loose=True, name="resources/read", members=("uri",), provided=self._dispatcher.provided
+            function, loose=True, name=RESOURCE_READ.name, members=("uri",), provided=self._dispatcher.provided
         )
         return function
 
@@ -478,7 +479,7 @@ class BaseServer(metaclass=ProposesRevision):
         from linkspan.server.large_results import TEMPLATE, LargeResults
 
         large = LargeResults(most, self.system())
-        self.middleware(only=("tools/call",))(large.surround)
+        self.middleware(only=(TOOL_CALL.name,))(large.surround)
         self.define_resource_template(TEMPLATE, "result", read=large.read, description="A result that was too large.")
 
     # What all four kinds do.
@@ -487,9 +488,9 @@ class BaseServer(metaclass=ProposesRevision):
         self._catalogue.add(registry, items, self._profile.pinned)
         shown = [each for each in items if registry.is_on(each)]
         if shown and self._auto_notify:
-            self._announcer.list_changed(registry.kind, shown)
+            self._announcer.list_changed(registry.spec.capability, shown)
         elif notify:
-            self._announcer.list_changed(registry.kind, shown, warn=True)
+            self._announcer.list_changed(registry.spec.capability, shown, warn=True)
 
     def _remove(self, key: str, *registries: Registry[Any]) -> bool:
         registry = next((each for each in registries if key in each), None)
@@ -497,7 +498,7 @@ class BaseServer(metaclass=ProposesRevision):
             return False
         item = self._catalogue.remove(registry, key)
         if item is not None and self._auto_notify:
-            self._announcer.list_changed(registry.kind, [item])
+            self._announcer.list_changed(registry.spec.capability, [item])
         return True
 
     # Who sees what.

@@ -140,7 +140,7 @@ class Switches:
 
     def __init__(self) -> None:
         """Begin with everything on."""
-        self.calls: dict[tuple[str, Kind | None], bool] = {}
+        self.calls: dict[tuple[str, str | None], bool] = {}
 
     def turn(self, name_or_tag: str, kind: Kind | None, *, on: bool) -> None:
         """Remember a call: it means all items of `kind`, or of every kind, with this name or this tag."""
@@ -152,7 +152,7 @@ class Switches:
         for kind in (None, *KINDS):
             self.calls.pop((name, kind), None)
 
-    def is_on(self, kind: Kind, name: str, tags: Iterable[str]) -> bool:
+    def is_on(self, kind: str, name: str, tags: Iterable[str]) -> bool:
         """Return whether an item is on."""
         if not self.calls:
             return True

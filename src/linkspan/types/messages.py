@@ -453,6 +453,11 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     """The field that names what the request is about; over HTTP a header repeats it."""
     meta: Raw = msgspec.field(default=ABSENT, name="_meta")
 
+    @property
+    def target(self) -> str | None:
+        """What the request is about: a name or a URI."""
+        return getattr(self, self.named_by) if self.named_by is not None else None
+
 
 class InputParams(Params, frozen=True, kw_only=True):
     """Params of a request that may come again with the user's answers."""
@@ -510,6 +515,11 @@ class CompleteParams(Params, frozen=True, kw_only=True):
     ref: PromptReference | ResourceTemplateReference
     argument: CompletionArgument
     context: CompletionContext | None = None
+
+    @property
+    def target(self) -> str:
+        """The name of the prompt, or the URI of the template."""
+        return self.ref.name if isinstance(self.ref, PromptReference) else self.ref.uri
 
 
 class SetLevelParams(Params, frozen=True, kw_only=True):

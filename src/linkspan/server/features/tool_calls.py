@@ -1,0 +1,124 @@
+"""Calls of tools.
+
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from linkspan.core.call import Call
+from linkspan.core.http_checks import compare_parameters
+from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
+from linkspan.revisions.neutral import Outcome, Request
+from linkspan.schema.problems import ArgumentsInvalid, kind_of_json
+from linkspan.server.asking import NO_QUESTIONS
+from linkspan.server.catalogue import Registry
+from linkspan.server.configuration import Settings
+from linkspan.server.context import Context
+from linkspan.server.features.method import Host, ItemMethod, Shortcut
+from linkspan.server.handlers import Run
+from linkspan.server.observation import Observation, tool_error
+from linkspan.types.messages import CallToolParams
+from linkspan.types.methods import TOOL_CALL
+
+if TYPE_CHECKING:
+    from linkspan.server.tools import BoundTool
+
+__all__ = ["CallTool", "takes"]
+
+
+class CallTool(ItemMethod[CallToolParams]):
+    """`tools/call`."""
+
+    registry: Registry[BoundTool]
+
+    def __init__(self, host: Host) -> None:
+        """Call the tools of `host`."""
+        super().__init__(TOOL_CALL, host, host.catalogue.tools)
+
+    def serve(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
+        """Check the arguments, and return the call of the tool's function."""
+        params = request.params
+        assert isinstance(params, CallToolParams)
+        tool = self.registry.get(params.name, request.shown)
+        if tool is None:
+            return self.unknown(request, params.name, observation)
+        if observation is not None:
+            observation.data["tool_name"] = params.name
+        if tool.when is not None and (wrong := _wrong_headers(request, params, tool)) is not None:
+            return wrong
+        try:
+            arguments, repairs = tool.handler.parameters.decode(
+                params.arguments, repair=settings.repair_arguments, check=settings.validate_tool_call_arguments
+            )
+        except ArgumentsInvalid as problem:
+            if (kind := kind_of_json(params.arguments)) is None:  # null means none, as it does for params
+                request.params = msgspec.structs.replace(params, arguments=Raw(b"{}"))
+                return self.serve(request, settings, observation)
+            if kind != "object":  # the client's mistake, and not the model's
+                return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: arguments must be an object, not {kind}")
+            if observation is not None:
+                observation.note_error(problem.kind)
+            return tool_error(f"{params.name}: {problem}")
+        if repairs:
+            self.host.count_repairs(request, params.name, repairs)
+        conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
+        return self.host.run(request, settings, observation, tool.handler, arguments, conclude, params.name)
+
+    def shortcut(self) -> Shortcut:
+        """Return what begins the call of a tool that needs nothing but its arguments, and gets those."""
+        return self._begin_plain
+
+    def _begin_plain(self, request: Request, settings: Settings) -> Call | None:
+        if Context.ambient is not None:
+            return None
+        params = request.params
+        assert isinstance(params, CallToolParams)
+        tool = self.registry.get(params.name)
+        if tool is None or not tool.is_plain:
+            return None
+        handler = tool.handler
+        try:
+            arguments, repairs = handler.parameters.decode(params.arguments, repair=settings.repair_arguments)
+        except ArgumentsInvalid:
+            return None
+        if repairs:
+            return None
+        conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
+        return Run(
+            request,
+            partial(handler.function, **arguments),
+            handler.is_async,
+            handler.inline,
+            rounds=self.host.rounds,
+            failures=self.host.failures,
+            current=NO_QUESTIONS,
+            conclude=conclude,
+            target=params.name,
+        )
+
+
+def _wrong_headers(request: Request, params: CallToolParams, tool: BoundTool) -> RemoteProtocolError | None:
+    """Compare the headers that repeat arguments, once it is known that the caller may learn that the tool exists."""
+    headers, plan = request.facts.headers, tool.handler.parameters.headers
+    if not plan or not headers or not request.peer.revision.repeats_in_headers:
+        return None
+    return compare_parameters(headers, plan, params)
+
+
+def takes(tool: BoundTool, arguments: Raw | None, settings: Settings) -> bool:
+    """Return whether a tool takes arguments, as far as no code of the author's has to run for that."""
+    if tool.handler.parameters.runs_code:
+        return True
+    try:
+        tool.handler.parameters.decode(
+            arguments, repair=settings.repair_arguments, check=settings.validate_tool_call_arguments
+        )
+    except ArgumentsInvalid:
+        return False
+    return True
