@@ -123,11 +123,13 @@ if TYPE_CHECKING:
     from linkspan.types.base import ResourceLink as ResourceLink
     from linkspan.types.base import TextContent as TextContent
     from linkspan.types.base import TextResourceContents as TextResourceContents
+    from linkspan.types.base import Wire as Wire
     from linkspan.types.messages import CallToolResult as CallToolResult
     from linkspan.types.messages import Params as Params
     from linkspan.types.messages import PromptArgument as PromptArgument
     from linkspan.types.messages import PromptMessage as PromptMessage
     from linkspan.types.messages import ToolAnnotations as ToolAnnotations
+    from linkspan.types.methods import ListSpec as ListSpec
     from linkspan.wire.reports import Report as Report
     from linkspan.wire.values import Limits as Limits
 
@@ -213,8 +215,10 @@ _HOMES = {
         "ResourceLink",
         "TextContent",
         "TextResourceContents",
+        "Wire",
     ),
     "linkspan.types.messages": ("CallToolResult", "PromptArgument", "PromptMessage", "ToolAnnotations", "Params"),
+    "linkspan.types.methods": ("ListSpec",),
     "linkspan.wire.reports": ("Report",),
     "linkspan.wire.values": ("Limits",),
 }
@@ -273,6 +277,7 @@ __all__ = [
     "InvalidResponse",
     "Limits",
     "LinkspanError",
+    "ListSpec",
     "ListenMember",
     "LoginRequired",
     "LoginTimeout",
@@ -320,6 +325,7 @@ __all__ = [
     "ToolResponse",
     "ToolResult",
     "UnsupportedProtocolVersion",
+    "Wire",
     "__version__",
     "ask_form",
     "ask_roots",

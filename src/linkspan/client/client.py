@@ -39,7 +39,7 @@ from linkspan.types.messages import (
     ResourceTemplateReference,
     Tool,
 )
-from linkspan.types.methods import PROMPT_LIST, RESOURCE_LIST, TEMPLATE_LIST, TOOL_LIST, ListSpec
+from linkspan.types.methods import PROMPT_LIST, RESOURCE_LIST, TEMPLATE_LIST, TOOL_LIST, ItemT, ListSpec, PageT
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
 if TYPE_CHECKING:
@@ -210,6 +210,10 @@ class Client(BaseClient):
     ) -> GetPromptResult:
         """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
         return await self._run(operations.get_prompt(self._state, name, arguments, call_options("get_prompt", options)))
+
+    async def list_items(self, spec: ListSpec[ItemT, PageT], **options: Unpack[ListKeywords]) -> list[ItemT]:
+        """Return all items of a list, page after page: one that an extension adds, or one of the protocol."""
+        return await self._run(operations.list_all(self._state, spec, call_options("list_items", options)))
 
     async def list_prompts(self, **options: Unpack[ListKeywords]) -> list[Prompt]:
         """Return all prompts, page after page."""
@@ -402,7 +406,7 @@ class Client(BaseClient):
             raise failed(request.method, self._state.origin, error) from error
         return self._encoded(request, value)
 
-    async def _iterate(self, kind: ListSpec[Any], options: CallOptions) -> AsyncIterator[Any]:
+    async def _iterate(self, kind: ListSpec[Any, Any], options: CallOptions) -> AsyncIterator[Any]:
         pages = Pages(self._state, kind)
         while not pages.done:
             for item in await self._run(pages.next_page(options)):

@@ -38,7 +38,7 @@ from linkspan.types.messages import (
     ResourceTemplateReference,
     Tool,
 )
-from linkspan.types.methods import PROMPT_LIST, RESOURCE_LIST, TEMPLATE_LIST, TOOL_LIST, ListSpec
+from linkspan.types.methods import PROMPT_LIST, RESOURCE_LIST, TEMPLATE_LIST, TOOL_LIST, ItemT, ListSpec, PageT
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
 if TYPE_CHECKING:
@@ -193,6 +193,10 @@ class SyncClient(BaseClient):
     ) -> GetPromptResult:
         """Get a prompt's messages. Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/prompts."""
         return self._run(operations.get_prompt(self._state, name, arguments, call_options("get_prompt", options)))
+
+    def list_items(self, spec: ListSpec[ItemT, PageT], **options: Unpack[ListKeywords]) -> list[ItemT]:
+        """Return all items of a list, page after page: one that an extension adds, or one of the protocol."""
+        return self._run(operations.list_all(self._state, spec, call_options("list_items", options)))
 
     def list_prompts(self, **options: Unpack[ListKeywords]) -> list[Prompt]:
         """Return all prompts, page after page."""
@@ -356,7 +360,7 @@ class SyncClient(BaseClient):
             raise failed(request.method, self._state.origin, error) from error
         return self._encoded(request, value)
 
-    def _iterate(self, kind: ListSpec[Any], options: CallOptions) -> Iterator[Any]:
+    def _iterate(self, kind: ListSpec[Any, Any], options: CallOptions) -> Iterator[Any]:
         pages = Pages(self._state, kind)
         while not pages.done:
             yield from self._run(pages.next_page(options))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from linkspan.errors import MISSING_CLIENT_CAPABILITY, RegistrationError, Remote
 from linkspan.revisions.neutral import Outcome, Peer, Request
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import Params
+from linkspan.types.methods import ListSpec
 
 __all__ = ["AroundCall", "Begin", "Extension", "ExtensionMethod", "ListenMember", "missing_extension"]
 
@@ -36,6 +37,11 @@ class ExtensionMethod(msgspec.Struct, frozen=True, kw_only=True):
     """The shape of the params. Its `named_by` is the member that `Mcp-Name` repeats."""
     begin: Begin | None = None
     """Serves it, on the side of the server. May raise RemoteProtocolError; blocks only in the call that it returns."""
+    about: ListSpec[Any, Any] | None = None
+    """The list, of this extension, with the item that the params name.
+
+    An item that is unknown or hidden is refused before `begin`, and so is a caller whose token lacks its scopes.
+    """
 
 
 class ListenMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +64,17 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     client: JSONObject | None = None
     """The settings that a client declares; None for an extension that clients do not have."""
     methods: Mapping[str, ExtensionMethod] = msgspec.field(default_factory=dict[str, ExtensionMethod])
+    lists: tuple[ListSpec[Any, Any], ...] = ()
+    """Lists in pages, whose items a server keeps: `server.items(method)`. Their changes are announced."""
     listen: Mapping[str, ListenMember] = msgspec.field(default_factory=dict[str, ListenMember])
     around_call: AroundCall | None = None
     """Surrounds `tools/call` and its middleware, for each client: those that declared the extension, and the others."""
     results: Mapping[str, ResultFlow] = msgspec.field(default_factory=dict[str, ResultFlow])
     """What a client makes of results of `tools/call` whose `resultType` the extension defines."""
+    needs_declaration: bool = True
+    """Its methods, lists and subscriptions are for clients that declare it with their request."""
+    in_handshakes: bool = False
+    """Its methods and lists exist for clients with a handshake, too."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
@@ -76,7 +88,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
         One that has settings only is negotiated in a handshake, too.
         """
-        return bool(self.methods or self.listen or self.results)
+        return bool(self.methods or self.lists or self.listen or self.results) and not self.in_handshakes
 
     def declared_by(self, peer: Peer) -> bool:
         """Return whether a peer declared it: with this request, or in its handshake."""
@@ -89,7 +101,10 @@ _ID: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Z
 
 
 def missing_extension(extension_id: str) -> RemoteProtocolError:
-    """Return the error for a request that needs an extension which it does not declare (EXT-4)."""
+    """Return the error for a request that needs an extension which it does not declare (EXT-4).
+
+    It exists in revisions whose requests declare extensions.
+    """
     return RemoteProtocolError(
         MISSING_CLIENT_CAPABILITY,
         f"This needs the extension {extension_id}: declare it in the capabilities of the request",

@@ -40,13 +40,19 @@ class Change(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_list(cls, kind: str) -> Change:
-        """Return the change of a list."""
-        return cls(f"notifications/{kind}/list_changed", kind)
+        """Return the change of a list: of the protocol, or of an extension."""
+        method = f"notifications/{kind}/list_changed"
+        return cls(method, kind) if kind in LISTED else cls(method, kind, member=list_changed_member(kind), value=True)
 
     @classmethod
     def of_resource(cls, uri: str) -> Change:
         """Return the change of a resource."""
         return cls("notifications/resources/updated", uri=uri)
+
+
+def list_changed_member(kind: str) -> str:
+    """Return the member of the filter of `subscriptions/listen` that asks for changes of a list."""
+    return f"{kind}ListChanged"
 
 
 class _Subscription(msgspec.Struct, frozen=True):
@@ -87,7 +93,7 @@ class Subscriptions(msgspec.Struct):
             (name, each) for name, value in values.items() for each in (value if is_array(value) else (value,))
         )
         self._open[request.id] = _Subscription(request, tuple(kinds), frozenset(honoured), extended)
-        accepted: JSONObject = {f"{kind}ListChanged": True for kind in kinds} | values
+        accepted: JSONObject = {list_changed_member(kind): True for kind in kinds} | values
         if honoured:
             accepted["resourceSubscriptions"] = honoured
         return None, _tagged(_ACKNOWLEDGED, request.id, {"notifications": accepted})

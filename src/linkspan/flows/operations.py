@@ -214,14 +214,14 @@ def _planned(spec: RequestSpec, catalogue: Catalogue, name: str) -> RequestSpec:
 
 
 def list_page(
-    state: ClientState, kind: ListSpec[PageT], cursor: str | None = None, options: CallOptions = DEFAULT_CALL
+    state: ClientState, kind: ListSpec[Any, PageT], cursor: str | None = None, options: CallOptions = DEFAULT_CALL
 ) -> Flow[PageT]:
     """Return one page of a list. A server that has no such list at all has an empty one. Raises: ClientError."""
     return (yield from _page(state, kind, cursor, options))[0]
 
 
 def _page(
-    state: ClientState, kind: ListSpec[PageT], cursor: str | None, options: CallOptions, *, anew: bool = False
+    state: ClientState, kind: ListSpec[Any, PageT], cursor: str | None, options: CallOptions, *, anew: bool = False
 ) -> Flow[tuple[PageT, Catalogue]]:
     """Return one page, and what its principal was shown; `anew` forgets what that was before."""
     if state.surround is not None and not options.surrounded:
@@ -252,7 +252,7 @@ def _page(
 
 
 def _surrounded_page(
-    state: ClientState, kind: ListSpec[PageT], cursor: str | None, options: CallOptions, *, anew: bool
+    state: ClientState, kind: ListSpec[Any, PageT], cursor: str | None, options: CallOptions, *, anew: bool
 ) -> Flow[tuple[PageT, Catalogue]]:
     """Return the same through middleware, which sees the page."""
     assert state.surround is not None
@@ -284,7 +284,7 @@ def _plan_headers(state: ClientState, mine: Catalogue, page: ListToolsResult) ->
 class Pages:
     """Walks the pages of one list: which cursor comes next, and when to stop. A cursor that comes again ends it."""
 
-    def __init__(self, state: ClientState, kind: ListSpec[Any]) -> None:
+    def __init__(self, state: ClientState, kind: ListSpec[Any, Any]) -> None:
         self._state = state
         self._kind = kind
         self._seen: set[str] = set()
@@ -315,7 +315,7 @@ class Pages:
         return items
 
 
-def list_all(state: ClientState, kind: ListSpec[Any], options: CallOptions = DEFAULT_CALL) -> Flow[list[Any]]:
+def list_all(state: ClientState, kind: ListSpec[Any, Any], options: CallOptions = DEFAULT_CALL) -> Flow[list[Any]]:
     """Return all the items of a list, page after page. Raises: ClientError."""
     pages = Pages(state, kind)
     found: list[Any] = []

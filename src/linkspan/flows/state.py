@@ -157,6 +157,17 @@ _CHANGED_BY: Final = {**LIST_CHANGED} | {_UPDATED: "contents"}
 """What a notification says has changed."""
 _MARKER: Final = b'"ttlMs"'
 
+
+def _kind_of(method: str) -> str:
+    return _KIND_OF.get(method) or method.removesuffix("/list")
+
+
+def _list_of_extension(method: str) -> str | None:
+    """Return which list of an extension a notification is about, if it is about one."""
+    kind = method.removeprefix("notifications/").removesuffix("/list_changed")
+    return kind if method == f"notifications/{kind}/list_changed" else None
+
+
 Key: TypeAlias = tuple[str, bytes, Principal | None]
 """Method, params, and the principal to which the entry belongs; None: any principal."""
 
@@ -203,7 +214,7 @@ class ResponseCache:
 
     def mark(self, spec: RequestSpec) -> int:
         """Return where we are before a request goes out, for `keep`."""
-        return self._changes[_KIND_OF[spec.method]]
+        return self._changes[_kind_of(spec.method)]
 
     def keep(self, spec: RequestSpec, raw: Raw, mark: int) -> None:
         """Keep an answer as its server allows, unless what it tells of has changed since it was asked for."""
@@ -227,7 +238,7 @@ class ResponseCache:
 
     def hear(self, method: str, params: bytes | Raw | None) -> None:
         """Forget what a notification says has changed."""
-        kind = _CHANGED_BY.get(method)
+        kind = _CHANGED_BY.get(method) or _list_of_extension(method)
         if kind is None:
             return
         about: bytes | None = None
@@ -240,7 +251,7 @@ class ResponseCache:
 
     def forget_list(self, method: str) -> None:
         """Forget all pages of a list."""
-        self._forget(_KIND_OF[method], None)
+        self._forget(_kind_of(method), None)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -250,7 +261,7 @@ class ResponseCache:
     def _forget(self, kind: str, about: bytes | None) -> None:
         self._changes[kind] += 1
         for key in list(self._kept):
-            if _KIND_OF[key[0]] == kind and about in (None, key[1]):
+            if _kind_of(key[0]) == kind and about in (None, key[1]):
                 self._drop(key)
 
     def _drop(self, key: Key) -> None:

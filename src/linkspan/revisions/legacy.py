@@ -235,7 +235,8 @@ class LegacySession:
         )
         self.negotiated = True
         offered = self._offered()
-        self._announced = tuple(kind for kind in LISTED if getattr(getattr(offered, kind), "list_changed", False))
+        changing = (each for each in LISTED if getattr(getattr(offered, each), "list_changed", False))
+        self._announced = (*changing, *(self._server.added_lists(revision) if self._lasting else ()))
         return InitializeResult(
             protocol_version=revision.date,
             capabilities=offered,

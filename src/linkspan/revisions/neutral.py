@@ -398,6 +398,10 @@ class ServerFacts(Protocol):
         """Return whether a read of `uri` could be answered for a caller; see `Request.shown`."""
         ...
 
+    def added_lists(self, revision: Revision) -> Sequence[str]:
+        """Return the lists of extensions whose changes a client of a revision receives without asking for them."""
+        ...
+
 
 def read_implementation(value: JSON) -> Implementation | None:
     """Return the name and version that a peer gave. They are only displayed, so an invalid one is dropped (META-5)."""

@@ -31,7 +31,7 @@ from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field, step_down
 from linkspan.server.content_blocks import check_shown, is_plain
 from linkspan.server.handlers import Function, Handler, is_defined_again
-from linkspan.server.visibility import KINDS, Condition, Kind, Switches
+from linkspan.server.visibility import KINDS, Condition, Switches
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping, unknown_members
 from linkspan.types.messages import (
@@ -88,6 +88,13 @@ class Catalogue:
         """Whether anything that was ever registered needs scopes."""
         self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
+    def add_list(self, spec: ListSpec[Any, Any]) -> Registry[Any]:
+        """Return a new list, for the items of an extension. Raises: RegistrationError for one that exists."""
+        if spec.method in self.lists or any(spec.noun == each.spec.noun for each in self.lists.values()):
+            raise RegistrationError(f"{spec.method}: there is a list of that method, or of items called {spec.noun!r}")
+        self.lists[spec.method] = added = Registry[Any](spec, self.switches)
+        return added
+
     def check_method(self, name: str, function: Function) -> None:
         """Refuse a name for a custom method. Raises: RegistrationError, MethodAlreadyDefinedError."""
         before = self.custom_methods.get(name)
@@ -102,7 +109,7 @@ class Catalogue:
 
     def knows_method(self, method: str) -> bool:
         """Return whether a method is served: the protocol's, in any revision, the author's, or an extension's."""
-        known = method in METHODS or method in self.custom_methods
+        known = method in METHODS or method in self.custom_methods or method in self.lists
         return known or any(method in each.methods for each in self.extensions.values())
 
     def handlers(self) -> Iterator[Handler]:
@@ -127,10 +134,11 @@ class Catalogue:
             self.switches.forget(key)
         return item if was_on else None
 
-    def switch(self, name_or_tag: str, kind: Kind | None, *, on: bool) -> dict[str, list[Listed]]:
+    def switch(self, name_or_tag: str, kind: str | None, *, on: bool) -> dict[str, list[Listed]]:
         """Switch items on or off; return those that changed, by the list that has them. Raises: RegistrationError."""
-        if kind is not None and kind not in KINDS:
-            raise RegistrationError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
+        kinds = [*KINDS, *(each.spec.noun for each in self.lists.values() if each.spec.noun not in KINDS)]
+        if kind is not None and kind not in kinds:
+            raise RegistrationError(f"kind must be one of {', '.join(kinds)}; got {kind!r}")
         names = self._names(kind)
         if name_or_tag not in names:
             raise RegistrationError(
@@ -143,7 +151,7 @@ class Catalogue:
                 moved.setdefault(registry.spec.capability, []).extend(found)
         return moved
 
-    def _names(self, kind: Kind | None = None) -> set[str]:
+    def _names(self, kind: str | None = None) -> set[str]:
         """Return the names and tags of all items, or of those of one kind."""
         return set[str]().union(*(each.names() for each in self.lists.values() if kind in (None, each.spec.noun)))
 
@@ -316,7 +324,7 @@ class Registry(Generic[ItemT]):
     items with a condition, a caller sees those whose condition is in `shown`.
     """
 
-    def __init__(self, spec: ListSpec[Any], switches: Switches) -> None:
+    def __init__(self, spec: ListSpec[Any, Any], switches: Switches) -> None:
         """Hold the items of one list."""
         self.spec = spec
         self._key = spec.key
@@ -469,11 +477,16 @@ class Registry(Generic[ItemT]):
         ttl_ms: int,
         cache_scope: str,
         shown: frozenset[object] = NOTHING_SHOWN,
+        caches: bool = True,
     ) -> Wire:
-        """Return the same page as a result with its items. Raises: RemoteProtocolError for a foreign cursor (PAG-2)."""
+        """Return the same page as a result with its items, without hints for a cache where none `caches`.
+
+        Raises: RemoteProtocolError for a foreign cursor (PAG-2).
+        """
         page = self._paginate(cursor, page_size, shown)
         specs = [each.spec for each in page.items]
-        result: Wire = self.spec.result(specs, page.next_cursor, ttl_ms, self._scope(cache_scope))
+        hints = (ttl_ms, self._scope(cache_scope)) if caches else ()
+        result: Wire = self.spec.result(specs, page.next_cursor, *hints)
         return result
 
     def _paginate(self, cursor: str | None, page_size: int | None, shown: Collection[object]) -> Page[ItemT]:

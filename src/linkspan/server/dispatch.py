@@ -118,7 +118,13 @@ class Dispatcher:
 
     def adds(self, method: str, revision: Revision) -> bool:
         """Return whether a method that a revision does not define is served: the author's, or an extension's."""
-        return method in self.catalogue.custom_methods or (method in self.decoders and revision.extends_by_request)
+        if method in self.catalogue.custom_methods:
+            return True
+        return self._extensions is not None and self._extensions.adds(method, revision)
+
+    def added_lists(self, revision: Revision) -> Sequence[str]:
+        """Return the lists of extensions whose changes a client of a revision receives without asking for them."""
+        return self._extensions.lists(revision) if self._extensions is not None else ()
 
     def discover(self) -> DiscoverResult:
         """Describe the server to a modern client."""

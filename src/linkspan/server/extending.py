@@ -13,22 +13,26 @@ import msgspec
 from msgspec import structs
 
 from linkspan.core.call import OWN_ANSWER, Call
-from linkspan.core.extension import AroundCall, Begin, Extension, ListenMember, missing_extension
+from linkspan.core.extension import AroundCall, Begin, Extension, ExtensionMethod, ListenMember, missing_extension
+from linkspan.core.waiting import list_changed_member
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.revisions import MESSAGES
 from linkspan.revisions.neutral import Outcome, Request
+from linkspan.revisions.record import Revision
 from linkspan.server.asking import NO_QUESTIONS
+from linkspan.server.catalogue import Registry
 from linkspan.server.configuration import Settings
-from linkspan.server.features.method import Host, Method, Serve
+from linkspan.server.features.method import Host, ItemMethod, ListMethod, Method, Serve, method_not_found
 from linkspan.server.handlers import Run, target_of
 from linkspan.server.observation import Failures, Observation
 from linkspan.types.base import JSON, is_array
-from linkspan.types.messages import ListenParams, SubscriptionFilter, added_members, listen_params
-from linkspan.types.methods import TOOL_CALL, MethodSpec
+from linkspan.types.messages import ListenParams, ListParams, SubscriptionFilter, added_members, listen_params
+from linkspan.types.methods import TOOL_CALL, ListSpec, MethodSpec
 
 __all__ = ["Extensions"]
 
 _LISTEN: Final = "subscriptions/listen"
+_LIST_CHANGED: Final = ListenMember(honoured=lambda _, wanted: wanted is True)
 _OWN_MEMBERS: Final = SubscriptionFilter.__struct_encode_fields__
 
 
@@ -54,24 +58,50 @@ class Extensions:
             raise RegistrationError(
                 f"extensions= takes values such as Extension('com.example/notes', ...), not {extension!r}"
             )
-        served = [
-            ExtensionCall(MethodSpec(name, method.params), self._host, method.begin)
-            for name, method in extension.methods.items()
-            if method.begin is not None
-        ]
-        names = [each.spec.name for each in served]
+        begun = {name: method for name, method in extension.methods.items() if method.begin is not None}
+        specs = [MethodSpec(name, method.params) for name, method in begun.items()]
+        lists = [each.method for each in extension.lists]
+        added = {list_changed_member(each.capability): _LIST_CHANGED for each in extension.lists}
+        listen = {**extension.listen, **added}
+        names = [*(each.name for each in specs), *lists]
         taken = {*MESSAGES, *catalogue.custom_methods, *self._methods, *self._listen, *_OWN_MEMBERS}
-        if extension.id in catalogue.extensions or not taken.isdisjoint((*names, *extension.listen)):
+        if extension.id in catalogue.extensions or not taken.isdisjoint((*names, *listen)):
             raise RegistrationError(f"extension {extension.id}: it is on already, or defines what exists already")
         catalogue.extensions[extension.id] = extension
         self._methods |= dict.fromkeys(names, extension)
-        self._decoders |= {each.spec.name: msgspec.json.Decoder(each.spec.params) for each in served}
-        self._listen |= {name: (extension, member) for name, member in extension.listen.items()}
+        self._listen |= {name: (extension, member) for name, member in listen.items()}
         if self._listen:
             self._decoders[_LISTEN] = msgspec.json.Decoder(listen_params(self._listen))
         if extension.around_call is not None:
             self._around = (*self._around, extension.around_call)
-        return served
+        pages = [self._list(each) for each in extension.lists]
+        methods: list[Method[Any]] = [*pages, *(self._method(each, begun[each.name]) for each in specs)]
+        self._decoders |= {each.spec.name: msgspec.json.Decoder(each.spec.params) for each in methods}
+        return methods
+
+    def adds(self, method: str, revision: Revision) -> bool:
+        """Return whether a method exists for clients of a revision."""
+        extension = self._methods.get(method)
+        return extension is not None and (revision.extends_by_request or extension.in_handshakes)
+
+    def lists(self, revision: Revision) -> list[str]:
+        """Return the lists whose changes are announced to clients of a revision without being asked for."""
+        extensions = {each.id: each for each in self._methods.values() if each.in_handshakes}
+        return (
+            []
+            if revision.extends_by_request
+            else [spec.capability for each in extensions.values() for spec in each.lists]
+        )
+
+    def _list(self, spec: ListSpec[Any, Any]) -> ListMethod:
+        registry = self._host.catalogue.add_list(spec)
+        return ListMethod(MethodSpec(spec.method, ListParams), self._host, registry)
+
+    def _method(self, spec: MethodSpec, method: ExtensionMethod) -> Method[Any]:
+        assert method.begin is not None
+        if method.about is None:
+            return ExtensionCall(spec, self._host, method.begin)
+        return ExtensionItemCall(spec, self._host, self._host.catalogue.lists[method.about.method], method.begin)
 
     def around(self, serving: Mapping[str, Serve]) -> dict[str, Serve]:
         """Return the entries of `serving`, a handler for each method with its middleware, that extensions replace.
@@ -124,8 +154,7 @@ class Extensions:
         most = self._host.profile.limits.max_subscriptions
         for name, (field, wanted) in added_members(params.notifications).items():
             extension, member = self._listen[name]
-            if not extension.declared_by(request.peer):
-                raise missing_extension(extension.id)
+            _check_declared(extension, request)
             if not _is_listened_for(wanted):
                 problem = f"Invalid params: notifications.{name} must be true or an array of strings"
                 raise RemoteProtocolError(INVALID_PARAMS, problem)
@@ -159,6 +188,23 @@ class ExtensionCall(Method[Any]):
         return as_run(step, self.host, observation) if isinstance(step, Call) else step
 
 
+class ExtensionItemCall(ItemMethod[Any]):
+    """A method of an extension about an item of a list."""
+
+    def __init__(self, spec: MethodSpec, host: Host, registry: Registry[Any], begin: Begin) -> None:
+        """Serve `spec` by `begin`, for the items of `registry`."""
+        super().__init__(spec, host, registry)
+        self._begin = begin
+
+    def serve(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
+        """Begin a request about an item that exists for its caller. Raises: what the extension raises."""
+        key = target_of(request.params) or ""
+        if self.registry.get(key, request.shown) is None:
+            return self.unknown(request, key, observation)
+        step = self._begin(request)
+        return as_run(step, self.host, observation) if isinstance(step, Call) else step
+
+
 def as_run(call: Call, host: Host, observation: Observation | None) -> Run:
     """Return a call of an extension as one whose failure and end are reported as those of a handler are."""
     return Run(
@@ -180,9 +226,14 @@ def _serve_declared(
     extension: Extension, serve: Serve, request: Request, settings: Settings, observation: Observation | None
 ) -> Outcome | Call:
     """Serve a method for a client that declares its extension. Raises: RemoteProtocolError for others."""
-    if not extension.declared_by(request.peer):
-        raise missing_extension(extension.id)
+    _check_declared(extension, request)
     return serve(request, settings, observation)
+
+
+def _check_declared(extension: Extension, request: Request) -> None:
+    if not extension.needs_declaration or extension.declared_by(request.peer):
+        return
+    raise missing_extension(extension.id) if request.peer.revision.extends_by_request else method_not_found(request)
 
 
 class _Listening(Call, kw_only=True):

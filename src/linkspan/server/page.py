@@ -51,7 +51,7 @@ def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo, login: JSO
     return Page(text.encode(errors="replace"), _headers(None))
 
 
-def _listed(dispatcher: Dispatcher, spec: ListSpec[Any], facts: TransportInfo) -> list[JSONObject]:
+def _listed(dispatcher: Dispatcher, spec: ListSpec[Any, Any], facts: TransportInfo) -> list[JSONObject]:
     """Return the items of a list, page after page; nothing where such a list is refused."""
     found: list[JSONObject] = []
     params = ListParams()

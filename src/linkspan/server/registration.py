@@ -71,12 +71,13 @@ from linkspan.server.visibility import Kind
 from linkspan.text import no_attribute
 from linkspan.types.base import JSON, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
-from linkspan.types.methods import RESOURCE_READ, TOOL_CALL
+from linkspan.types.methods import LISTS, RESOURCE_READ, TOOL_CALL
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from linkspan.core.extension import Extension
     from linkspan.core.http_exchange import Page
+    from linkspan.server.items import Items
     from linkspan.server.lifespan import LifespanFunction
     from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
     from linkspan.server.task_settings import TaskEngine
@@ -501,10 +502,19 @@ class BaseServer(metaclass=ProposesRevision):
             self._announcer.list_changed(registry.spec.capability, [item])
         return True
 
+    def items(self, method: str) -> Items:
+        """Return the items of a list that an extension adds, by its method, such as "notes/list". Raises: RegistrationError."""
+        from linkspan.server.items import Items
+
+        registry = self._catalogue.lists.get(method)
+        if registry is None or method in LISTS:
+            raise RegistrationError(f"no extension of this server has a list {method!r}")
+        return Items(registry, self._add, self._remove, self._announcer.list_changed)
+
     # Who sees what.
 
     @closed
-    def disable(self, name_or_tag: str, kind: Kind | None = None) -> int:
+    def disable(self, name_or_tag: str, kind: Kind | str | None = None) -> int:
         """Hide items from all callers, as if they were not registered, and notify the clients; returns how many changed.
 
         It means the tools, prompts, resources and templates with this name (of a resource its URI, of a template the template),
@@ -514,11 +524,11 @@ class BaseServer(metaclass=ProposesRevision):
         return self._switch(name_or_tag, kind, on=False)
 
     @closed
-    def enable(self, name_or_tag: str, kind: Kind | None = None) -> int:
+    def enable(self, name_or_tag: str, kind: Kind | str | None = None) -> int:
         """Show items again that `disable` has hidden, in their old places; otherwise like `disable`."""
         return self._switch(name_or_tag, kind, on=True)
 
-    def _switch(self, name_or_tag: str, kind: Kind | None, *, on: bool) -> int:
+    def _switch(self, name_or_tag: str, kind: Kind | str | None, *, on: bool) -> int:
         moved = self._catalogue.switch(name_or_tag, kind, on=on)
         for each, items in moved.items():
             self._announcer.list_changed(each, items)

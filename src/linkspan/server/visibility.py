@@ -142,15 +142,15 @@ class Switches:
         """Begin with everything on."""
         self.calls: dict[tuple[str, str | None], bool] = {}
 
-    def turn(self, name_or_tag: str, kind: Kind | None, *, on: bool) -> None:
+    def turn(self, name_or_tag: str, kind: str | None, *, on: bool) -> None:
         """Remember a call: it means all items of `kind`, or of every kind, with this name or this tag."""
         self.calls.pop((name_or_tag, kind), None)
         self.calls[name_or_tag, kind] = on
 
     def forget(self, name: str) -> None:
         """Forget the calls that meant a name."""
-        for kind in (None, *KINDS):
-            self.calls.pop((name, kind), None)
+        for key in [each for each in self.calls if each[0] == name]:
+            del self.calls[key]
 
     def is_on(self, kind: str, name: str, tags: Iterable[str]) -> bool:
         """Return whether an item is on."""

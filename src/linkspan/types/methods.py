@@ -26,10 +26,14 @@ from linkspan.types.messages import (
     ListResourceTemplatesResult,
     ListToolsResult,
     Params,
+    Prompt,
     ReadResourceParams,
+    Resource,
     ResourcesCapability,
+    ResourceTemplate,
     SetLevelParams,
     SubscribeParams,
+    Tool,
 )
 
 __all__ = [
@@ -51,11 +55,13 @@ __all__ = [
     "TOOL_CALL",
     "TOOL_LIST",
     "FeatureSpec",
+    "ItemT",
     "ListSpec",
     "MethodSpec",
     "PageT",
 ]
 
+ItemT = TypeVar("ItemT", bound=Wire)
 PageT = TypeVar("PageT", bound=Wire)
 
 
@@ -75,7 +81,7 @@ class MethodSpec(msgspec.Struct, frozen=True):
         return issubclass(self.params, InputParams)
 
 
-class ListSpec(msgspec.Struct, Generic[PageT], frozen=True, kw_only=True):
+class ListSpec(msgspec.Struct, Generic[ItemT, PageT], frozen=True, kw_only=True):
     """A list that comes in pages."""
 
     method: str
@@ -85,6 +91,8 @@ class ListSpec(msgspec.Struct, Generic[PageT], frozen=True, kw_only=True):
     key: str
     """The member of an item that no other item shares, as Python spells it."""
     capability: str
+    """The capability, or what an extension calls the list: `notifications/{capability}/list_changed` announces changes."""
+    item: type[ItemT]
     result: type[PageT]
     """The shape of a page: its first member has the items, the next ones are `next_cursor`, `ttl_ms` and `cache_scope`."""
 
@@ -110,13 +118,20 @@ class FeatureSpec(msgspec.Struct, frozen=True, kw_only=True):
     capability: str
     announced: Wire | JSONObject
     """What a server that offers it says of it."""
-    lists: tuple[ListSpec[Any], ...] = ()
+    lists: tuple[ListSpec[Any, Any], ...] = ()
     methods: tuple[MethodSpec, ...] = ()
 
 
-TOOL_LIST: Final = ListSpec(method="tools/list", noun="tool", key="name", capability="tools", result=ListToolsResult)
+TOOL_LIST: Final = ListSpec(
+    method="tools/list", noun="tool", key="name", capability="tools", item=Tool, result=ListToolsResult
+)
 RESOURCE_LIST: Final = ListSpec(
-    method="resources/list", noun="resource", key="uri", capability="resources", result=ListResourcesResult
+    method="resources/list",
+    noun="resource",
+    key="uri",
+    capability="resources",
+    item=Resource,
+    result=ListResourcesResult,
 )
 TEMPLATE_LIST: Final = ListSpec(
     method="resources/templates/list",
@@ -124,10 +139,11 @@ TEMPLATE_LIST: Final = ListSpec(
     long_noun="resource template",
     key="uri_template",
     capability="resources",
+    item=ResourceTemplate,
     result=ListResourceTemplatesResult,
 )
 PROMPT_LIST: Final = ListSpec(
-    method="prompts/list", noun="prompt", key="name", capability="prompts", result=ListPromptsResult
+    method="prompts/list", noun="prompt", key="name", capability="prompts", item=Prompt, result=ListPromptsResult
 )
 
 TOOL_CALL: Final = MethodSpec("tools/call", CallToolParams, fails_in_result=True)
@@ -166,7 +182,7 @@ _OF_CONNECTIONS: Final = (
 )
 """What connections answer themselves, and read."""
 
-LISTS: Final[Mapping[str, ListSpec[Any]]] = {each.method: each for feature in FEATURES for each in feature.lists}
+LISTS: Final[Mapping[str, ListSpec[Any, Any]]] = {each.method: each for feature in FEATURES for each in feature.lists}
 """By method."""
 LISTED: Final = tuple(feature.capability for feature in FEATURES if feature.lists)
 """The capabilities that have lists, which are also what `subscriptions/listen` and `list_changed` distinguish."""

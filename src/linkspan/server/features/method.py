@@ -142,7 +142,10 @@ class ListMethod(Method[ListParams]):
 
     def serve_result(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome:
         """Return a page as a result that middleware can read and change."""
-        return self._page(request, self.registry.result)
+        page = self.registry.result
+        if not request.peer.revision.caches_results:  # shapes of extensions are not stepped down
+            page = partial(page, caches=False)
+        return self._page(request, page)
 
     def _page(self, request: Request, page: Callable[..., Outcome]) -> Outcome:
         if not self.host.catalogue.offers(self.registry.spec.capability):

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.core.call import Call
-from linkspan.core.http_checks import compare_parameters
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
 from linkspan.revisions.neutral import Outcome, Request
 from linkspan.schema.problems import ArgumentsInvalid, kind_of_json
@@ -108,6 +107,8 @@ def _wrong_headers(request: Request, params: CallToolParams, tool: BoundTool) ->
     headers, plan = request.facts.headers, tool.handler.parameters.headers
     if not plan or not headers or not request.peer.revision.repeats_in_headers:
         return None
+    from linkspan.core.http_checks import compare_parameters  # loaded with HTTP alone
+
     return compare_parameters(headers, plan, params)
 
 
