@@ -19,9 +19,6 @@ from linkspan.types.messages import GetPromptParams
 from linkspan.types.methods import PROMPT_GET
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from linkspan.server.prompts import BoundPrompt
 
 __all__ = ["GetPrompt"]
