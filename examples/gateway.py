@@ -6,9 +6,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import UNSET
-
-from linkspan import Audit, CallToolResult, Server, SyncClientGroup
+from linkspan import Audit, Server, SyncClientGroup, ToolResult
 
 HERE = Path(__file__).parent
 
@@ -17,12 +15,11 @@ server = Server("gateway", version="1.0.0", instructions="Dice, weather and file
 server.middleware(Audit())
 
 
-def forward(name: str) -> Callable[..., CallToolResult]:
+def forward(name: str) -> Callable[..., ToolResult]:
     """Return a function that calls the tool of that name, and returns its result as it is."""
 
-    def call(**arguments: object) -> CallToolResult:
-        found = behind.call_tool(name, arguments)
-        return CallToolResult(found.content, found.structured if found.has_structured else UNSET, found.is_error)
+    def call(**arguments: object) -> ToolResult:
+        return behind.call_tool(name, arguments)
 
     return call
 

@@ -26,7 +26,7 @@ from linkspan.runtime.descriptors import Outbox
 from linkspan.runtime.process import signal_name
 from linkspan.testing.recorder import Side, TranscriptWriter
 from linkspan.text import clip
-from linkspan.types.base import JSON, JSONObject, is_array, is_object
+from linkspan.types.base import JSON, META_PREFIX, JSONObject, is_array, is_object
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.redaction import Redactor, is_secret_name, neutral, redact
 
@@ -34,7 +34,6 @@ __all__ = ["TraceView", "main"]
 
 _MAX_LINE: Final = 64 * 1024 * 1024
 _SHOWN: Final = 240
-_PREFIX: Final = "io.modelcontextprotocol/"
 _ARROWS: dict[str, str] = {"client": "->", "server": "<-"}
 _OTHER: dict[Side, Side] = {"client": "server", "server": "client"}
 
@@ -152,7 +151,9 @@ class TraceView:
         meta = body.get("_meta") if is_object(body) else None
         if is_object(body) and is_object(meta):  # without what every message of the modern era repeats
             body = {name: value for name, value in body.items() if name != "_meta"}
-            kept = {name: each for name, each in meta.items() if not name.startswith(_PREFIX) or name.endswith("Id")}
+            kept = {
+                name: each for name, each in meta.items() if not name.startswith(META_PREFIX) or name.endswith("Id")
+            }
             body |= {"_meta": kept} if kept else {}
         yield style.dim(_clipped(dump(body, None))) if body else ""
 

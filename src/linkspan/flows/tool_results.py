@@ -16,6 +16,7 @@ from linkspan.flows.state import Catalogue, ClientState, OutputCheck
 from linkspan.text import clip, no_attribute
 from linkspan.types.base import (
     JSON,
+    META_PREFIX,
     UNSET,
     AudioContent,
     EmbeddedResource,
@@ -27,7 +28,7 @@ from linkspan.types.base import (
     UnknownContent,
     Wire,
 )
-from linkspan.types.messages import Tool
+from linkspan.types.messages import CallToolResult, Tool, ToolAnswer
 from linkspan.wire.values import decode_content
 
 __all__ = [
@@ -59,7 +60,7 @@ class Head(msgspec.Struct, frozen=True, rename="camel"):
 read_head = msgspec.json.Decoder(Head).decode
 
 
-class ToolResult:
+class ToolResult(ToolAnswer):
     """What a tool answered.
 
     Attributes: `is_error`, `structured` (the JSON value beside the content, None if there is none), `meta`, `problems` (what
@@ -160,6 +161,19 @@ class ToolResult:
                 self._origin,
                 delivery="answered",
             ) from None
+
+    def as_result(self) -> CallToolResult:
+        """Return what a server of your own sends, when a tool of it returns this: all but what concerns the connection.
+
+        Keys of the protocol in `_meta` are left out, for they describe the server that answered.
+        """
+        meta = {key: value for key, value in self.meta.items() if not key.startswith(META_PREFIX)}
+        return CallToolResult(
+            content=list(self.content),
+            structured_content=self._head.structured_content,
+            is_error=self._head.is_error,
+            meta=meta or None,
+        )
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write the pictures, sounds and embedded files into new files of `folder`; return their paths, in order.

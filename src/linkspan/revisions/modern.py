@@ -26,7 +26,7 @@ from linkspan.revisions.neutral import (
     read_only,
 )
 from linkspan.revisions.stepdown import encode_as
-from linkspan.types.base import ABSENT, JSON, Implementation, JSONObject, Wire, is_object
+from linkspan.types.base import ABSENT, JSON, META_PREFIX, Implementation, JSONObject, Wire, is_object
 from linkspan.types.messages import LOG_LEVELS, CallToolResult, DiscoverResult, LoggingLevel
 from linkspan.wire.jsonrpc import RequestId, encode, encode_response
 from linkspan.wire.values import to_builtins
@@ -48,13 +48,12 @@ __all__ = [
     "result_suffix",
 ]
 
-_PREFIX = "io.modelcontextprotocol/"
-PROTOCOL_VERSION: Final = _PREFIX + "protocolVersion"
-CAPABILITIES: Final = _PREFIX + "clientCapabilities"
-CLIENT_INFO: Final = _PREFIX + "clientInfo"
-LOG_LEVEL: Final = _PREFIX + "logLevel"
-SERVER_INFO: Final = _PREFIX + "serverInfo"
-SUBSCRIPTION_ID: Final = _PREFIX + "subscriptionId"
+PROTOCOL_VERSION: Final = META_PREFIX + "protocolVersion"
+CAPABILITIES: Final = META_PREFIX + "clientCapabilities"
+CLIENT_INFO: Final = META_PREFIX + "clientInfo"
+LOG_LEVEL: Final = META_PREFIX + "logLevel"
+SERVER_INFO: Final = META_PREFIX + "serverInfo"
+SUBSCRIPTION_ID: Final = META_PREFIX + "subscriptionId"
 
 
 class Envelope(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from linkspan.server.handlers import Function, Handler, bound_method, compile_ha
 from linkspan.server.task_settings import Task, task_of
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire
-from linkspan.types.messages import CallToolResult, ToolAnnotations
+from linkspan.types.messages import CallToolResult, ToolAnnotations, ToolAnswer
 from linkspan.types.messages import Tool as ToolShape
 from linkspan.wire.jsonrpc import encode
 
@@ -294,6 +294,8 @@ class BoundTool(msgspec.Struct, frozen=True):
             return EncodedToolResult(encode(value))
         if kind is InputRequired:
             return cast("InputRequired", value)
+        if isinstance(value, ToolAnswer):
+            value = value.as_result()
         if isinstance(value, CallToolResult):
             return self._kept(_from_result(value))
         if isinstance(value, ToolResponse):
@@ -477,7 +479,7 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
         exact = next((kind for kind in _EXACT if kind is hint), None)
         shape = compile_result(
             hint,
-            passthrough=(*content_types(), CallToolResult, ToolResponse, InputRequired),
+            passthrough=(*content_types(), CallToolResult, ToolAnswer, ToolResponse, InputRequired),
             portable=portable,
             texts=structured_text,
             name=name,

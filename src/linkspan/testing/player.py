@@ -25,7 +25,7 @@ from linkspan.errors import (
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.testing.recorder import Entry, read_transcript
 from linkspan.text import did_you_mean
-from linkspan.types.base import ABSENT, JSON, JSONObject, is_array, is_object
+from linkspan.types.base import ABSENT, JSON, META_PREFIX, JSONObject, is_array, is_object
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.jsonrpc import (
     Batch,
@@ -50,7 +50,6 @@ __all__ = ["Playback", "Player"]
 
 
 LISTEN: Final = "subscriptions/listen"
-_PREFIX: Final = "io.modelcontextprotocol/"
 _NEVER_COMPARED: Final = ("progressToken", "traceparent", "tracestate", "baggage")
 _SHOWN: Final = 60
 _DIFFERENCES: Final = 3
@@ -86,7 +85,9 @@ def matched_params(method: str, params: JSON) -> JSON:
     meta = params.get("_meta")
     if is_object(meta):
         kept = {
-            name: value for name, value in meta.items() if name not in _NEVER_COMPARED and not name.startswith(_PREFIX)
+            name: value
+            for name, value in meta.items()
+            if name not in _NEVER_COMPARED and not name.startswith(META_PREFIX)
         }
         plain |= {"_meta": kept} if kept else {}
     return plain

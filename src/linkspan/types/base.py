@@ -14,6 +14,7 @@ from linkspan.text import no_attribute
 __all__ = [
     "ABSENT",
     "JSON",
+    "META_PREFIX",
     "UNSET",
     "Annotations",
     "AudioContent",
@@ -57,6 +58,8 @@ JSONObject: TypeAlias = dict[str, Any]
 """A JSON object."""
 
 Meta: TypeAlias = dict[str, Any]
+META_PREFIX: Final = "io.modelcontextprotocol/"
+"""What the keys of the protocol in `_meta` begin with."""
 """The `_meta` member: open, its unknown keys are kept."""
 
 

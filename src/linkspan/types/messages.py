@@ -81,6 +81,7 @@ __all__ = [
     "SubscriptionFilter",
     "Tool",
     "ToolAnnotations",
+    "ToolAnswer",
     "ToolChoice",
     "added_members",
     "listen_params",
@@ -178,6 +179,16 @@ class CallToolResult(Wire, frozen=True):
     structured_content: JSON | UnsetType = UNSET
     is_error: bool | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class ToolAnswer:
+    """A value that stands for what a tool answered, such as what a client received. A tool may return one."""
+
+    __slots__ = ()
+
+    def as_result(self) -> CallToolResult:
+        """Return all of it, as a server sends it."""
+        raise NotImplementedError
 
 
 class Resource(Wire, frozen=True):
