@@ -26,3 +26,65 @@ def test_a_fork_waits_for_a_module_that_another_thread_loads(tmp_path: Path) -> 
     code = FORKS_MEANWHILE.format(folder=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "1\n", done.stderr
+
+
+WORKS_MEANWHILE = """
+import os, threading, time
+from linkspan.runtime.forks import NO_FORK
+
+ends = []
+
+def work():
+    with NO_FORK, NO_FORK:
+        began.set()
+        time.sleep(0.3)
+        ends.append(time.monotonic())
+
+began = threading.Event()
+threading.Thread(target=work).start()
+began.wait()
+if os.fork() == 0:
+    with NO_FORK:  # the parent's threads are not in the child
+        os._exit(len(ends))
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+with NO_FORK:
+    print("free")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_waits_for_work_that_it_must_not_cut_in_two() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WORKS_MEANWHILE], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "1\nfree\n", done.stderr
+
+
+WRITES_MEANWHILE = """
+import os, threading, time
+from linkspan.stores.sqlite import SqliteStore
+
+store = SqliteStore({path!r}, busy_timeout=0.2)
+began = threading.Event()
+
+def write():
+    with store._transaction():
+        began.set()
+        time.sleep(0.3)
+        store._run("UPDATE {{p}}messages SET data = data")
+
+threading.Thread(target=write).start()
+began.wait()
+if os.fork() == 0:
+    store.put("a", b"of the child")
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]), store.get("a"))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_can_write_to_a_file_that_a_thread_of_its_parent_was_writing_to(tmp_path: Path) -> None:
+    code = WRITES_MEANWHILE.format(path=str(tmp_path / "store.db"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("0 "), done.stderr
+    assert "of the child" in done.stdout

@@ -5,24 +5,25 @@ thread reads, loops that do not run, descriptors that lead to the parent's serve
 call to the next registers here when it is made. Its `start_afresh` runs in the child before anything else does, and makes it as
 if it had never been used: new locks, no threads, no connection. It takes no old lock, and neither waits, closes, signals nor
 sends. Our copies of the parent's descriptors point to /dev/null from then on, so that a server sees the end when the
-parent hangs up, and nothing that is collected in the child can reach it. A fork waits
-for the modules of ours that other threads are loading.
+parent hangs up, and nothing that is collected in the child can reach it. A fork waits for
+the modules of ours that other threads are loading, and for what they do under `NO_FORK`.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
 import weakref
-from _thread import RLock
+from _thread import RLock, allocate_lock, get_ident
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, Protocol
 
 import msgspec
 
-__all__ = ["Afresh", "ForkedLock", "depth", "keep", "lead_nowhere", "renew", "start_afresh_with"]
+__all__ = ["NO_FORK", "Afresh", "ForkedLock", "depth", "keep", "lead_nowhere", "renew", "start_afresh_with"]
 
 
 class Afresh(Protocol):
@@ -98,6 +99,58 @@ class ForkedLock:
         self._lock.release()
 
 
+class _NoFork:
+    """While a thread is inside, other threads do not fork: for work that a child must not find in halves.
+
+    A fork waits 5 seconds for it at most; who comes during a fork waits for that. A thread may enter any number of times.
+    """
+
+    __slots__ = ("_forking", "_inside", "_one")
+
+    def __init__(self) -> None:
+        self.start_afresh()
+
+    def start_afresh(self) -> None:
+        """Have no thread inside."""
+        self._inside: dict[int, int] = {}
+        """How many times each thread is inside, by its identity."""
+        self._forking: int | None = None
+        """The thread that forks."""
+        self._one = allocate_lock()
+
+    def __enter__(self) -> None:
+        me = get_ident()
+        self._inside[me] = depth = self._inside.get(me, 0) + 1
+        while depth == 1 and self._forking not in (None, me):
+            self._inside.pop(me)
+            time.sleep(0.001)
+            self._inside[me] = 1
+
+    def __exit__(self, *_: object) -> None:
+        me = get_ident()
+        depth = self._inside.get(me, 0) - 1
+        if depth > 0:
+            self._inside[me] = depth
+        else:
+            self._inside.pop(me, None)
+
+    def begin_fork(self) -> None:
+        """Let no other thread enter, and wait until no other thread is inside."""
+        self._one.acquire()
+        self._forking = me = get_ident()
+        give_up = time.monotonic() + _PATIENCE
+        while any(each != me for each in [*self._inside]) and time.monotonic() < give_up:
+            time.sleep(0.001)
+
+    def end_fork(self) -> None:
+        """Let others enter again, in the parent."""
+        self._forking = None
+        self._one.release()
+
+
+NO_FORK: Final = _NoFork()
+
+
 def _start_afresh() -> None:
     global _depth
     _depth += 1
@@ -110,19 +163,23 @@ def _start_afresh() -> None:
             logging.getLogger("linkspan").exception("an error after a fork")
 
 
-def _wait_until_loaded() -> None:
-    """Wait while another thread loads a module of ours: in the child it would stay half loaded, and its lock held.
-
-    The thread that forks loads none: no module of ours forks while it is loaded.
-    """
-    given_up = time.monotonic() + _PATIENCE
-    while any(_is_being_loaded(*each) for each in list(sys.modules.items())) and time.monotonic() < given_up:
+def _before() -> None:
+    """Wait while another thread loads a module of ours: in the child it would stay half loaded, and its lock held."""
+    NO_FORK.begin_fork()
+    give_up = time.monotonic() + _PATIENCE
+    while any(map(_is_being_loaded, [*_locks.items()])) and time.monotonic() < give_up:
         time.sleep(0.001)
 
 
-def _is_being_loaded(name: str, module: object) -> bool:
-    return name.startswith("linkspan.") and getattr(getattr(module, "__spec__", None), "_initializing", False)
+_locks: Final[dict[str, weakref.ref[object]]] = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
+"""Those of the modules that are being found or loaded, by name."""
+
+
+def _is_being_loaded(lock: tuple[str, weakref.ref[object]]) -> bool:
+    name, held = lock
+    return name.startswith("linkspan.") and getattr(held(), "owner", None) not in (None, get_ident())
 
 
 if sys.platform != "win32":
-    os.register_at_fork(before=_wait_until_loaded, after_in_child=_start_afresh)
+    start_afresh_with(NO_FORK.start_afresh)
+    os.register_at_fork(before=_before, after_in_parent=NO_FORK.end_fork, after_in_child=_start_afresh)

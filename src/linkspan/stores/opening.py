@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from linkspan.errors import LinkspanError
+from linkspan.runtime.forks import NO_FORK
 from linkspan.stores.port import Store
 
 __all__ = ["check_url", "open_store", "schema_of"]
@@ -29,7 +30,8 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
     """
     scheme = _scheme(url)
     try:
-        store = _OPENERS[scheme](url)
+        with NO_FORK:  # it loads modules
+            store = _OPENERS[scheme](url)
     except ValueError:  # its text may contain a part of a password
         raise LinkspanError(_INVALID) from None
     if store_key is None:

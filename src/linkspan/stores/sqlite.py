@@ -19,7 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from linkspan.runtime.forks import keep, renew
+from linkspan.runtime.forks import NO_FORK, keep, renew
 from linkspan.runtime.unexpected import Unexpected
 from linkspan.stores.port import Hear, StoreError
 from linkspan.stores.sql import SqlStore, tables
@@ -42,6 +42,26 @@ SQLite begins it anew from 4 MB on, but not while others write without a pause, 
 _without_prefix: Final = cache(partial(str.format, p=""))
 """A statement without the prefix of the tables, which other databases share with other programs; put together once."""
 _TABLES: Final = tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT")
+
+
+class _Lock:
+    """A reentrant lock that no other thread holds while a process forks.
+
+    SQLite remembers for the whole process which locks of a file it has, and would have them for ever in the child.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        NO_FORK.__enter__()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        NO_FORK.__exit__()
 
 
 class SqliteStore(SqlStore):
@@ -68,7 +88,7 @@ class SqliteStore(SqlStore):
         """Be without a connection, and without subscribers: in a forked child they are the parent's."""
         if self._connection is not None:
             keep(self._connection)
-        self._lock = threading.RLock()
+        self._lock = _Lock()
         self._connection = None
         self._file: tuple[int, int] | None = None
         self._looked = self._purged = 0.0
@@ -210,7 +230,8 @@ class _Poller:
         self.stopped = threading.Event()
         """Set to end the thread soon."""
         self._connection: sqlite3.Connection | None = None
-        self._version = self._last = 0
+        self._version: int = 0
+        self._last: int = 0
         self._lively_until = 0.0
         try:
             connection = self._connect()
@@ -235,16 +256,32 @@ class _Poller:
             try:
                 self._look(self._connection)
             except (sqlite3.Error, OSError):  # the next look opens the file anew
-                if self._connection is not None:
-                    self._connection.close()
-                self._connection = None
+                self._close()
             except Exception as error:
                 self.stopped.wait(unexpected.log(error))
                 self._subscribers.missed()
-        if self._connection is not None:
-            self._connection.close()
+        self._close()
+
+    def _close(self) -> None:
+        with NO_FORK:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
 
     def _look(self, connection: sqlite3.Connection | None) -> None:
+        """Deliver what is new. Raises: sqlite3.Error, OSError."""
+        with NO_FORK:
+            found = self._read(connection)
+        for number, channel, data in found or ():
+            if number != self._last + 1:
+                self._subscribers.missed()
+            self._last, self._lively_until = number, time.monotonic() + _LIVELY
+            self._subscribers.deliver(channel, bytes(data))
+        if found is None:
+            self._subscribers.missed()
+
+    def _read(self, connection: sqlite3.Connection | None) -> list[tuple[int, str, bytes]] | None:
+        """Return the new messages; None where the file had to be opened anew. Raises: sqlite3.Error, OSError."""
         now = time.monotonic()
         if connection is not None and now - self._looked >= _LOOK_AT_FILE:
             self._looked = now
@@ -253,17 +290,12 @@ class _Poller:
                 connection = None
         if connection is None:
             self._connect()
-            self._subscribers.missed()
-            return
+            return None
         before, self._version = self._version, connection.execute("PRAGMA data_version").fetchone()[0]
         if self._version == before:
-            return
+            return []
         statement = "SELECT id, channel, data FROM messages WHERE id > ? ORDER BY id"
-        for number, channel, data in connection.execute(statement, (self._last,)).fetchall():
-            if number != self._last + 1:
-                self._subscribers.missed()
-            self._last, self._lively_until = number, now + _LIVELY
-            self._subscribers.deliver(channel, bytes(data))
+        return connection.execute(statement, (self._last,)).fetchall()
 
 
 def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
