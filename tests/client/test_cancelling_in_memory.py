@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from linkspan import CallStopped, Client, Context, Limits, Server, Stopper, SyncClient
+from linkspan.client.transports.memory import MemoryClientTransport
 from linkspan.flows.answers import Handlers
 from linkspan.types.messages import CreateMessageParams, ElicitParams, ToolChoice
 
@@ -104,3 +106,34 @@ def test_roots_that_changed_are_announced_to_handshake_servers_only(era: Any, an
         client.notify_roots_changed()
         client.list_tools()  # sent after it
         assert sent.data.count(b"notifications/roots/list_changed") == announced
+
+
+def test_a_stopper_ends_a_call_from_the_moment_in_which_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    flush = MemoryClientTransport.flush
+
+    class Watched(Stopper):
+        def attach(self, callback: Callable[[], object]) -> None:
+            steps.append("attach")
+            super().attach(callback)
+
+    def noted(self: MemoryClientTransport, here: asyncio.AbstractEventLoop | None = None) -> None:
+        steps.append("send")
+        flush(self, here)
+
+    async def main() -> None:
+        async with Client(server) as client:
+            await client.ping()
+            steps.clear()
+            await client.call_tool("echo", stopper=Watched())
+
+    server = Server()
+    server.tool(name="echo")(lambda: "hi")
+    monkeypatch.setattr(MemoryClientTransport, "flush", noted)
+    with SyncClient(server) as client:
+        client.ping()
+        steps.clear()
+        client.call_tool("echo", stopper=Watched())
+    assert steps[:2] == ["attach", "send"]
+    asyncio.run(main())
+    assert steps[:2] == ["attach", "send"]

@@ -325,15 +325,15 @@ class Client(BaseClient):
             self._application.queue.answer = partial(_answer_on, loop, self._answering)
         waiter = LoopWaiter(loop)
         transport = self._supervisor.submit(spec, waiter)
-        if transport is not None:
-            if transport.machine.pending == 1:
-                transport.flush(loop)
-            elif self._flushing != (transport, loop):
-                # Send at the end of this turn of the loop, together with what other tasks ask in it.
-                self._flushing = (transport, loop)
-                loop.call_soon(self._flush, transport, loop)
         detach = None if spec is None or spec.stopper is None else self._attach(spec.stopper, waiter)
         try:
+            if transport is not None:
+                if transport.machine.pending == 1:
+                    transport.flush(loop)
+                elif self._flushing != (transport, loop):
+                    # Send at the end of this turn of the loop, together with what other tasks ask in it.
+                    self._flushing = (transport, loop)
+                    loop.call_soon(self._flush, transport, loop)
             while True:
                 while not waiter.items:
                     await waiter.arrival()

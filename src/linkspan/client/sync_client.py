@@ -297,10 +297,10 @@ class SyncClient(BaseClient):
         """Send a request and wait for its response; without a request, wait for a connection."""
         waiter = ThreadWaiter()
         transport = self._supervisor.submit(spec, waiter)
-        if transport is not None:
-            transport.flush()
         detach = None if spec is None or spec.stopper is None else self._attach(spec.stopper, waiter)
         try:
+            if transport is not None:
+                transport.flush()
             while True:
                 item = transport.wait(waiter) if transport is not None else waiter.get()
                 if type(item) is Response:
