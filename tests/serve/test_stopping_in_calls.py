@@ -36,6 +36,7 @@ def note(*what: object) -> None:
 
 @server.lifespan
 def live() -> Iterator[None]:
+    time.sleep(float(os.environ["ENTERING"]))
     note("open", "lifespan")
     yield None
     note("close", "lifespan")
@@ -143,7 +144,7 @@ META = {
 class Shop:
     """A server process, and a call that runs in it."""
 
-    def __init__(self, name: str, folder: Path, cleanup: float) -> None:
+    def __init__(self, name: str, folder: Path, cleanup: float, entering: float) -> None:
         (folder / "shop.py").write_text(SERVER)
         self._notes, self._log = folder / "notes", folder / "log"
         self._port = reserve_port()
@@ -153,7 +154,7 @@ class Shop:
                 f"exec {sys.executable} {command}",
                 shell=True,
                 cwd=folder,
-                env=os.environ | {"CLEANUP": str(cleanup)},
+                env=os.environ | {"CLEANUP": str(cleanup), "ENTERING": str(entering)},
                 stdout=subprocess.DEVNULL,
                 stderr=log,
             )
@@ -210,11 +211,11 @@ class Shop:
 def shop(tmp_path: Path) -> Iterator[Callable[[str, float], Shop]]:
     found: list[Shop] = []
 
-    def start(name: str, cleanup: float) -> Shop:
+    def start(name: str, cleanup: float, entering: float = 0.0) -> Shop:
         module = name.split()[0]
         if module != "run" and find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
-        found.append(Shop(name, tmp_path, cleanup))
+        found.append(Shop(name, tmp_path, cleanup, entering))
         return found[-1]
 
     yield start
@@ -242,6 +243,14 @@ def test_what_a_call_has_opened_is_closed(name: str, kind: str, shop: Callable[[
     assert "runs on" not in server.log
     for pid in re.findall(r"^run (\d+)$", "\n".join(server.notes), re.MULTILINE):
         assert not is_alive(int(pid))
+
+
+@pytest.mark.parametrize("kind", ["inline", "plain", "coroutine"])
+def test_what_a_call_has_opened_that_waited_for_the_lifespan_is_closed(kind: str, shop: Callable[..., Shop]) -> None:
+    server = shop("run", 30.0, entering=0.5)
+    server.call(kind)
+    server.stop()
+    assert server.notes == ["open lifespan", "open connection", "run", "close connection", "close lifespan"]
 
 
 @pytest.mark.parametrize("kind", DEAF)

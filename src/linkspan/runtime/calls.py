@@ -125,6 +125,8 @@ class CallRunner:
     def start_afresh(self) -> None:
         """Begin without calls."""
         self._jobs: dict[Call, tuple[RunsCalls, contextvars.Context, Hashable]] = {}
+        self._resumed: dict[Call, None] = {}
+        """Calls that waited for the lifespan, in the thread that resumes them; inline ones run there."""
         self._tasks: dict[Call, Task[list[Event]]] = {}
         self._loops: dict[Call, AbstractEventLoop] = {}
         self._idle: threading.Event | None = None
@@ -203,7 +205,7 @@ class CallRunner:
         until = time.monotonic() + cleanup
         if tasks := list(self._tasks.values()):
             await sys.modules["asyncio"].wait(tasks, timeout=cleanup)
-        if self._jobs:
+        if self._jobs or self._resumed:
             await sys.modules["asyncio"].to_thread(self._wait_for_threads, until)
         self._log_unended(cleanup)
         if lifespan is not None:
@@ -218,12 +220,12 @@ class CallRunner:
     def _wait_for_threads(self, until: float) -> None:
         """Wait for the calls in threads, until a time of the monotonic clock."""
         self._idle = idle = threading.Event()
-        if self._jobs:
+        if self._jobs or self._resumed:
             idle.wait(max(0.0, until - time.monotonic()))
 
     def _log_unended(self, cleanup: float) -> None:
         """Log what runs on though it was cancelled, and what it holds open."""
-        for call in (*self._jobs, *self._tasks):
+        for call in {**self._jobs, **self._resumed, **self._tasks}:
             request = call.request
             held = f"; not closed: {', '.join(request.held)}" if request.held else ""
             _log().warning(
@@ -254,13 +256,16 @@ class CallRunner:
             events = [] if call.cancelled else context.copy().run(run_call, connection, call, self._start_awaiting)
         finally:
             del self._jobs[call]
-            if self._idle is not None and not self._jobs:
-                self._idle.set()
+            self._end_thread()
             if self._shares is not None:
                 self._shares.done(client)
         if events:
             context.copy().run(self.perform, connection, events)
         self._flush()
+
+    def _end_thread(self) -> None:
+        if self._idle is not None and not self._jobs and not self._resumed:
+            self._idle.set()
 
     # On a loop. Each call is a task of its own, so that whatever the author does with the current task is right; nothing that it
     # raises reaches the loop.
@@ -310,8 +315,14 @@ class CallRunner:
 
     def _resume(self, connection: RunsCalls, postponed: Postponed) -> None:
         postponed.resume()
-        if not postponed.call.cancelled:
-            self.perform(connection, [CallReady(postponed.call)])
+        call = postponed.call
+        if not call.cancelled:
+            self._resumed[call] = None
+            try:
+                self.perform(connection, [CallReady(call)])
+            finally:
+                del self._resumed[call]
+                self._end_thread()
         self._flush()
 
     def _start_task(

@@ -2,11 +2,11 @@
 
 A child has the thread that forked, and copies of all that the parent had: locks that no thread will release, queues that no
 thread reads, loops that do not run, descriptors that lead to the parent's servers. Law: whatever holds one of these from one
-call to the next registers here when it is made. Its `start_afresh` runs in the child before anything else does, and makes it as
-if it had never been used: new locks, no threads, no connection. It takes no old lock, and neither waits, closes, signals nor
-sends. Our copies of the parent's descriptors point to /dev/null from then on, so that a server sees the end when the
-parent hangs up, and nothing that is collected in the child can reach it. A fork waits for
-the modules of ours that other threads are loading, and for what they do under `NO_FORK`.
+call to the next registers here when it is made. Its `start_afresh` runs in the child before anything else does, and makes it
+as if it had never been used: new locks, no threads, no connection. It takes no old lock, and neither waits, closes, signals
+nor sends. Our copies of the parent's descriptors point to /dev/null from then on, so that a server sees the end when the
+parent hangs up, and nothing that is collected in the child can reach it. A fork waits for the modules of ours that other
+threads are loading, and for what they do under `NO_FORK`.
 """
 
 from __future__ import annotations
