@@ -190,11 +190,14 @@ class CallRunner:
         that have not ended then, and what they hold open.
         """
         until = time.monotonic() + cleanup
-        tasks, loop = list(self._tasks.values()), self._loop() if self._tasks else None
-        if loop is not None and loop.is_running() and not _runs_here(loop):
-            with suppress(RuntimeError, TimeoutError):
-                asyncio = sys.modules["asyncio"]
-                asyncio.run_coroutine_threadsafe(asyncio.wait(tasks, timeout=cleanup), loop).result(cleanup + CLEANUP)
+        groups: dict[AbstractEventLoop, list[Task[list[Event]]]] = {}
+        for task, loop in self._running():
+            groups.setdefault(loop, []).append(task)
+        for loop, tasks in groups.items():
+            if loop.is_running() and not _runs_here(loop):
+                asyncio, left = sys.modules["asyncio"], max(0.0, until - time.monotonic())
+                with suppress(RuntimeError, TimeoutError):
+                    asyncio.run_coroutine_threadsafe(asyncio.wait(tasks, timeout=left), loop).result(left + CLEANUP)
         self._wait_for_threads(until)
         self._log_unended(cleanup)
         if lifespan is not None:
@@ -213,9 +216,14 @@ class CallRunner:
 
     def disown_tasks(self) -> None:
         """Let the event loop end without the tasks that run on: it would cancel them again, and wait for ever."""
-        for call, task in list(self._tasks.items()):
+        for task, loop in self._running():
             with suppress(RuntimeError):  # it is closed
-                self._loops[call].call_soon_threadsafe(sys.modules["asyncio"]._unregister_task, task)
+                loop.call_soon_threadsafe(sys.modules["asyncio"]._unregister_task, task)
+
+    def _running(self) -> list[tuple[Task[list[Event]], AbstractEventLoop]]:
+        """Return the tasks, each with its loop. On other loops than this thread's they may end meanwhile."""
+        found = ((task, self._loops.get(call)) for call, task in list(self._tasks.items()))
+        return [(task, loop) for task, loop in found if loop is not None]
 
     def _wait_for_threads(self, until: float) -> None:
         """Wait for the calls in threads, until a time of the monotonic clock."""
