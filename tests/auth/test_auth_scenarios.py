@@ -337,6 +337,32 @@ def test_auth_2025_03_26_oauth_endpoint_fallback(world: World) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "asked"), [("api://files", " resource=api://files"), (False, "")], ids=["own", "none"]
+)
+def test_the_resource_is_what_the_user_names_or_none(world: World, wanted: str | bool, asked: str) -> None:
+    world.protect()
+    server = AuthorizationServer(world)
+    assert world.call(world.authorizer(OAuth(resource=wanted)), server.takes) == 200
+    assert world.trace[-3:] == [
+        f"OPEN as/authorize client_id=client-1{asked}",
+        f"POST as/token grant_type=authorization_code client_id=client-1{asked}",
+        "200 tools/list",
+    ]
+
+
+def test_servers_with_one_resource_of_the_users_have_a_login_each(world: World) -> None:
+    auth = OAuth(resource="api://files")
+    for name in ("mcp", "other"):
+        world.protect(f"{MCP}/{name}", f"{MCP}{WELL_KNOWN}/{name}")
+    server = AuthorizationServer(world)
+    for name in ("mcp", "other"):
+        takes = _bare(server, f'Bearer resource_metadata="{MCP}{WELL_KNOWN}/{name}"')
+        assert world.call(world.authorizer(auth, f"{MCP}/{name}"), takes) == 200
+    assert world.run(world.authorizer(auth, f"{MCP}/other").log_out())
+    assert world.run(world.authorizer(auth).stored()) is not None
+
+
 # The extensions.
 
 

@@ -25,6 +25,8 @@ from linkspan.flows.client_errors import NOWHERE, InsufficientScope, LoginTimeou
         (lambda: OAuth(client_metadata_url="http://c.example/c"), "https URL with a path"),
         (lambda: OAuth(client_metadata_url="https://c.example/"), "https URL with a path"),
         (lambda: OAuth(redirect_port=0), "redirect_port= must be from 1 to 65535"),
+        (lambda: OAuth(resource="my files"), "resource= must be an absolute URI"),
+        (lambda: OAuth(resource="https://mcp.example/mcp#part"), "resource= must be an absolute URI"),
         (lambda: ClientCredentials("id"), "either secret= or key="),
         (lambda: ClientCredentials("id", secret="s3cret", key="k"), "either secret= or key="),
         (lambda: Enterprise(idp="https://idp.corp", subject="TOKEN"), "needs the client_id="),

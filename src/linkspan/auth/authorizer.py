@@ -307,23 +307,30 @@ class Authorizer:
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         result = yield from fetch(Http("POST", self._url, headers, body))
         challenges = _challenges(result.headers) if result.status == 401 else []
-        found = yield from self._discover(challenges)
-        if result.status != 401 and found.resource is None and self._names_resource:
+        found = yield from self._described(challenges)
+        if result.status != 401 and found.resource is None:
             raise AuthorizationFailure(f"{shown(self._url)} does not ask for a login")
+        found = self._with_resource(found)
         if register:
             yield from forget_registration(found.server.issuer)
         return (yield from self._obtain(found, self._scopes(found, challenges, None), challenges))
 
     def _discover(self, challenges: Sequence[Challenge]) -> AuthFlow[Discovered]:
+        """Find the authorization server, and what tokens are for."""
+        return self._with_resource((yield from self._described(challenges)))
+
+    def _described(self, challenges: Sequence[Challenge]) -> AuthFlow[Discovered]:
         """Find the authorization server; of several, that of the present login, if it is still one of them."""
         announced = _parameter(challenges, "resource_metadata") or None
         preferred = self._held.tokens.issuer if self._held is not None else None
-        found = yield from discover(self._url, announced, self.auth.issuer, preferred)
-        return found if self._names_resource else msgspec.structs.replace(found, resource=None)
+        return (yield from discover(self._url, announced, self.auth.issuer, preferred))
 
-    @property
-    def _names_resource(self) -> bool:
-        return not isinstance(self.auth, OAuth) or self.auth.resource
+    def _with_resource(self, found: Discovered) -> Discovered:
+        """Return what was found with the resource that the user wants tokens for."""
+        wanted = self.auth.resource if isinstance(self.auth, OAuth) else True
+        if wanted is True:
+            return found
+        return msgspec.structs.replace(found, resource=wanted or None)
 
     def _tokens_for(self, found: Discovered) -> Tokens | None:
         """Return the tokens that we have, if they are of the same authorization server for the same resource."""
@@ -459,7 +466,10 @@ class Authorizer:
         return ("server", self._account, self._url)
 
     def _place(self, tokens: Tokens) -> StoreKey:
-        return ("grant", self._account, tokens.issuer, tokens.client_id, tokens.resource or self._url)
+        resource = tokens.resource
+        if resource is None or origin_of(resource) != self._origin:  # the user's own: other servers may have it, too
+            resource = self._url
+        return ("grant", self._account, tokens.issuer, tokens.client_id, resource)
 
     def _is_due(self) -> bool:
         """Return whether the token has to be renewed before the next request, and can be."""

@@ -99,9 +99,9 @@ class OAuth(_Common, frozen=True, kw_only=True):
     """A name for this login, where one person has several at one server."""
     assume_pkce: bool = False
     """Log in at an authorization server that does not list PKCE with S256: you know that it supports it."""
-    resource: bool = True
-    """Whether to name the MCP server when asking for tokens (RFC 8707). Entra refuses it beside scopes of another application
-    (AADSTS9010010); without it, the audience of a token is what the authorization server chooses."""
+    resource: bool | str = True
+    """Whether to name the MCP server when asking for tokens (RFC 8707), or the URI to name instead of its URL. Entra refuses it
+    beside scopes of another application (AADSTS9010010); without it, the audience is what the authorization server chooses."""
     device: bool = False
     """Show a code to enter on another device instead of opening a browser here (RFC 8628)."""
     client_name: str = "Linkspan"
@@ -121,6 +121,8 @@ class OAuth(_Common, frozen=True, kw_only=True):
                 raise ValueError("client_metadata_url= must be an https URL with a path")
         if self.redirect_port is not None and not 0 < self.redirect_port <= _LARGEST_PORT:
             raise ValueError(f"redirect_port= must be from 1 to {_LARGEST_PORT}, got {self.redirect_port}")
+        if isinstance(self.resource, str) and not _is_resource(self.resource):
+            raise ValueError(f"resource= must be an absolute URI without fragment, got {self.resource!r}")
 
 
 class ClientCredentials(_Common, frozen=True):
@@ -184,6 +186,18 @@ class Enterprise(_Common, frozen=True, kw_only=True):
 
 
 Identity: TypeAlias = OAuth | ClientCredentials | WorkloadIdentity | Enterprise
+
+
+def _is_resource(text: str) -> bool:
+    """Return whether a text is a resource indicator (RFC 8707, section 2)."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    named = parts.netloc or parts.path
+    return (
+        bool(parts.scheme and named) and "#" not in text and text.isascii() and text.isprintable() and " " not in text
+    )
 
 
 def _check_url(name: str, url: str) -> None:
