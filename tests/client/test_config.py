@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from linkspan import SyncClient
 from linkspan.client.config import InputWanted, KnownConfig, UnusableTarget, known_configs, read_config, settled
+from linkspan.client.login_options import LoginOptions
 from linkspan.client.targets import resolve
 from linkspan.flows.client_errors import ConnectError
 from linkspan.flows.state import Timeouts
@@ -87,6 +89,45 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
         """{"mcp": {"local": {"type": "local", "command": ["bun", "x"], "environment": {"A": "b"}, "enabled": true}}}""",
         {"local": {"command": ("bun", "x"), "env": {"A": "b"}}},
     ),
+    "claude-code.json": (
+        """{"mcpServers": {"slack": {"type": "http", "url": "https://e.com/mcp",
+            "oauth": {"clientId": "desk", "callbackPort": 3118, "scopes": "files:read  files:write"}}}}""",
+        {
+            "slack": {
+                "url": "https://e.com/mcp",
+                "login": {"client_id": "desk", "redirect_port": 3118, "scopes": ["files:read", "files:write"]},
+            }
+        },
+    ),
+    ".cursor/mcp.json": (
+        """{"mcpServers": {"s": {"url": "https://e.com/mcp",
+            "auth": {"CLIENT_ID": "desk", "CLIENT_SECRET": "${env:TOKEN}", "scopes": ["files:read"]}}}}""",
+        {
+            "s": {
+                "url": "https://e.com/mcp",
+                "login": {"client_id": "desk", "client_secret": "s3cret", "scopes": ["files:read"]},
+            }
+        },
+    ),
+    "own.json": (
+        """{"mcpServers": {"s": {"url": "https://e.com/mcp", "oauth": {"clientMetadataUrl": "https://c.example/c.json",
+            "callbackPort": "${PORT:-3119}", "scope": "a b", "resource": false, "clientSecret": "", "enabled": true}},
+            "t": {"url": "https://e.com/mcp", "oauth": {"resource": "api://files"}},
+            "u": {"url": "https://e.com/mcp", "oauth": false, "auth": "oauth"}}}""",
+        {
+            "s": {
+                "url": "https://e.com/mcp",
+                "login": {
+                    "client_metadata_url": "https://c.example/c.json",
+                    "redirect_port": 3119,
+                    "scopes": ["a", "b"],
+                    "resource": False,
+                },
+            },
+            "t": {"url": "https://e.com/mcp", "login": {"resource": "api://files"}},
+            "u": {"url": "https://e.com/mcp"},
+        },
+    ),
     "bare.json": ("""{"one": {"command": "one"}}""", {"one": {"command": ("one",)}}),
     ".codex/config.toml": (
         """
@@ -138,10 +179,15 @@ def written(folder: Path, name: str, text: str) -> Path:
     return file
 
 
+def login(members: dict[str, Any]) -> dict[str, Any]:
+    return {"url": "https://x", "oauth": members}
+
+
 def facts(entry: Mapping[str, Any]) -> dict[str, Any]:
     found = settled(entry)
     fields = set(found.__struct_fields__) - {"secrets", "shown"}
-    return {name: value for name in found.__struct_fields__ if name in fields and (value := getattr(found, name))}
+    shown = {name: value for name in found.__struct_fields__ if name in fields and (value := getattr(found, name))}
+    return {name: msgspec.to_builtins(value) for name, value in shown.items()}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -172,6 +218,21 @@ def test_servers_that_are_switched_off_are_left_out_and_said(tmp_path: Path) -> 
         resolve(f"{file}:off")
 
 
+def test_a_secret_that_stands_in_a_file_is_taken_with_a_warning_that_does_not_show_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    oauth = {"clientId": "desk", "clientSecret": "in-the-file"}
+    file = written(tmp_path, "mcp.json", json.dumps({"mcpServers": {"s": login(oauth)}}))
+    for _ in range(2):
+        target = resolve(f"{file}:s")
+        assert target.login == LoginOptions("desk", "in-the-file")
+        assert "in-the-file" in target.secrets
+        assert "in-the-file" not in repr(target.login)
+    (warning,) = caplog.messages
+    assert warning.startswith(f'{file}, server \'s\': "oauth.clientSecret" is a secret in a file: write "${{NAME}}"')
+    assert "in-the-file" not in warning
+
+
 def test_the_project_of_claude_code_adds_to_the_users_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     projects = {str(tmp_path): {"mcpServers": {"b": {"command": "mine"}}}, "/else": {"mcpServers": {"c": {}}}}
@@ -192,6 +253,17 @@ def test_the_project_of_claude_code_adds_to_the_users_servers(tmp_path: Path, mo
         ({"url": "https://x", "headers": {"K": ["hidden"]}}, '"headers.K" must be a string'),
         ({"command": "x", "env": {"K": "${NOWHERE} hidden"}}, '"env.K" needs the environment variable NOWHERE, which is not set'),
         ({"command": "x", "timeout": -1}, '"timeout" must be a number above 0'),
+        (login({"clientId": ["hidden"]}), '"oauth.clientId" must be a string'),
+        (login({"clientSecret": "${TOKEN}"}), '"oauth.clientSecret" needs the "clientId" that it belongs to'),
+        (
+            login({"clientId": "desk", "clientSecret": "${GONE}"}),
+            '"oauth.clientSecret" needs the environment variable GONE, which is not set',
+        ),
+        (login({"callbackPort": 70000}), '"oauth.callbackPort" must be the number of a port'),
+        (login({"callbackPort": "hidden"}), '"oauth.callbackPort" must be the number of a port'),
+        (login({"clientMetadataUrl": "http://hidden/c"}), '"oauth.clientMetadataUrl" must be an https URL with a path'),
+        (login({"scopes": ["hidden hidden"]}), '"oauth.scopes" must be a list, or one text with spaces between the scopes'),
+        (login({"resource": "hidden"}), '"oauth.resource" must be a URI without a fragment, or false'),
         ({"command": "x", "envFile": "none.env"}, "\"envFile\" 'none.env' cannot be read: No such file or directory"),
         (
             {"command": "x", "env": {"K": "${input:api-key}"}},

@@ -102,10 +102,12 @@ class Authorizer:
         token_bytes: Callable[[int], bytes],
         interactive: bool = True,
         login_seconds: float = 300.0,
+        login_flags: Sequence[str] = (),
     ) -> None:
         """Prepare for the server at `url`; `now` gives seconds since 1970, `token_bytes` randomness.
 
-        Unless `interactive`, no person is asked for anything: LoginRequired instead. A login may take `login_seconds`.
+        Unless `interactive`, no person is asked for anything: LoginRequired instead, whose command has `login_flags`. A login may
+        take `login_seconds`.
         """
         self.auth = auth
         self._about = origin
@@ -115,6 +117,7 @@ class Authorizer:
         self._nonces = Nonces()
         self._person = isinstance(auth, OAuth)
         self._interactive = interactive or not self._person
+        self._login_flags = login_flags
         self._context = LoginContext(self._url, now, token_bytes, self._nonces, login_seconds)
         self._origin = origin_of(self._url)
         self._loaded = not self._person
@@ -197,6 +200,10 @@ class Authorizer:
         """Return what is stored of the login."""
         yield from self._settle(self._load(), "stored")
         return self._held.tokens if self._held is not None else None
+
+    def stored_client(self) -> Registered | None:
+        """Return the client of the login that `stored` has found; None where that is not known."""
+        return self._held.known.client if self._held is not None else None
 
     def secrets(self) -> list[str]:
         """Return what no text may show."""
@@ -519,9 +526,9 @@ class Authorizer:
         )
 
     def _login_required(self, scopes: Collection[str], problem: str = "the server requires a login") -> LoginRequired:
-        command = ["linkspan", "login", self._about.url or self._url]
+        command = ["linkspan", "login", self._about.url or self._url, *self._login_flags]
         for scope in scopes:
-            command += ["--scope", scope]
+            command += ["--scope", scope] if scope not in command else []
         return LoginRequired(
             problem,
             self._about,

@@ -359,7 +359,9 @@ def _opener(
 
         assert target.url is not None
         headers = {name.lower(): value for name, value in target.headers.items()} | dict(supervisor.state.principal)
-        return HttpClientTransport(supervisor, supervisor.state, target.url, headers, ssl, auth, target.secrets)
+        return HttpClientTransport(
+            supervisor, supervisor.state, target.url, headers, ssl, auth, target.secrets, target.login
+        )
 
     return open_transport
 

@@ -7,11 +7,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
+from typing import Any, Final, NoReturn, TypeAlias, TypeGuard, cast
 
 import msgspec
 
+from linkspan.client.login_options import LoginOptions
 from linkspan.flows.client_errors import NOWHERE, ClientError, Origin
 from linkspan.types.base import JSON, is_array, is_mapping, is_object
 from linkspan.wire.redaction import REDACTED, is_secret_name
@@ -341,6 +343,7 @@ class Settled(msgspec.Struct, frozen=True):
     url: str | None = None
     headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
+    login: LoginOptions | None = None
     secrets: tuple[str, ...] = ()
     """What was filled in for passwords and secret variables: of any length."""
     shown: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -387,7 +390,7 @@ class _Entry:
         for key in _URLS:
             if self._members.get(key) is not None:
                 return self._with_secrets(
-                    Settled(url=self._url(key), headers=self._headers(), timeouts=self._timeouts())
+                    Settled(url=self._url(key), headers=self._headers(), timeouts=self._timeouts(), login=self._login())
                 )
         cwd = self._text("cwd") or None
         if cwd is not None and self._context is not None:
@@ -445,6 +448,14 @@ class _Entry:
             token = self._variable("bearer_token_env_var", self._text("bearer_token_env_var"), None)
             found["Authorization"] = f"Bearer {token}"
         return found
+
+    def _login(self) -> LoginOptions | None:
+        """Return what is to be known for logins: as most hosts write it, or as Cursor does."""
+        for key in ("oauth", "auth"):
+            members: JSON = self._members.get(key)
+            if is_mapping(members):
+                return _LoginMembers(self, key, members).options()
+        return None
 
     def _timeouts(self) -> dict[str, float]:
         """Read deadlines in seconds. A bare `timeout` is in seconds in Cline and Roo, in milliseconds in the others."""
@@ -557,6 +568,93 @@ class _Entry:
 
     def _refuse(self, key: str, words: str) -> NoReturn:
         raise UnusableTarget(f'{self._where}: "{key}" {words}')
+
+
+class _LoginMembers(_Entry):
+    """The object in an entry that is about logins."""
+
+    def __init__(self, entry: _Entry, key: str, members: Mapping[str, JSON]) -> None:
+        super().__init__(members)
+        self._context = entry._context
+        self._where = entry._where
+        self._member = key
+        self._secrets = entry._secrets
+        self._shown = entry._shown
+
+    def options(self) -> LoginOptions:
+        """Return the members that a login needs. Raises: UnusableTarget."""
+        client_id = self._first("clientId", "client_id", "CLIENT_ID")
+        found = LoginOptions(
+            client_id,
+            self._secret("clientSecret", "client_secret", "CLIENT_SECRET"),
+            self._first("clientMetadataUrl", "client_metadata_url"),
+            self._port("callbackPort", "callback_port"),
+            self._scopes("scopes") or self._scopes("scope"),
+            self._resource("resource"),
+        )
+        if found.client_secret is not None and client_id is None:
+            self._refuse("clientSecret", 'needs the "clientId" that it belongs to')
+        self._check(
+            "clientMetadataUrl", "must be an https URL with a path", client_metadata_url=found.client_metadata_url
+        )
+        self._check("callbackPort", "must be the number of a port", redirect_port=found.redirect_port)
+        self._check("scopes", "must be a list, or one text with spaces between the scopes", scopes=found.scopes)
+        self._check("resource", "must be a URI without a fragment, or false", resource=found.resource)
+        return found
+
+    def _first(self, *keys: str) -> str | None:
+        """Return the text of the first of these members that is there; an empty one says nothing."""
+        return next((self._text(key) for key in keys if self._members.get(key) is not None), None) or None
+
+    def _secret(self, *keys: str) -> str | None:
+        found = self._first(*keys)
+        if found is None:
+            return None
+        self._secrets[found] = None
+        for key in keys:
+            if self._members.get(key) == found:
+                _warn_of_secret(self._where, f"{self._member}.{key}")
+        return found
+
+    def _port(self, *keys: str) -> int | None:
+        for key in keys:
+            if (value := self._members.get(key)) is not None:
+                text = self._substituted(key, self._scalar(key, value))
+                return int(text) if text.isdecimal() else self._refuse(key, "must be the number of a port")
+        return None
+
+    def _scopes(self, key: str) -> tuple[str, ...]:
+        if isinstance(self._members.get(key), str):
+            return tuple(self._text(key).split())
+        return tuple(self._list(key))
+
+    def _resource(self, key: str) -> bool | str:
+        value: JSON = self._members.get(key, True)
+        return value if isinstance(value, bool) else self._first(key) or True
+
+    def _check(self, key: str, words: str, **option: object) -> None:
+        """Raise UnusableTarget unless an identity takes an option."""
+        from linkspan.auth.identities import OAuth
+
+        try:
+            OAuth(**cast("Any", option))
+        except ValueError:
+            self._refuse(key, words)
+
+    def _refuse(self, key: str, words: str) -> NoReturn:
+        super()._refuse(f"{self._member}.{key}", words)
+
+
+@cache
+def _warn_of_secret(where: str, key: str) -> None:
+    """Warn once of a secret that stands in a file."""
+    import logging
+
+    text = (
+        f'{where}: "{key}" is a secret in a file: write "${{NAME}}" for a variable of the environment, or leave it out and run '
+        "`linkspan login URL --client-id ID --client-secret` [LS-415]"
+    )
+    logging.getLogger("linkspan").warning("%s", text)
 
 
 def _is_items(value: JSON) -> TypeGuard[Sequence[JSON]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ca
 import msgspec
 
 from linkspan.client.config import Configuration, Settled, UnusableTarget, read_config, read_mapping, settled
+from linkspan.client.login_options import NO_OPTIONS, LoginOptions
 from linkspan.flows.client_errors import Origin
 from linkspan.runtime.calls import Connectable
 from linkspan.runtime.channels import OpenChannel
@@ -63,6 +64,8 @@ class Target(msgspec.Struct, frozen=True):
     """What the configuration fills into the URL or the headers and must never be shown."""
     timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
     """Deadlines that its configuration gives, by the names of `Timeouts`."""
+    login: LoginOptions = NO_OPTIONS
+    """What its configuration says about logins."""
 
 
 def resolve(
@@ -193,7 +196,12 @@ def _entry(
             shown = found.shown[found.url]
             origin = Origin(name or _host_of(shown), url=redact(shown, found.secrets))
         return msgspec.structs.replace(
-            target, origin=origin, headers=found.headers, timeouts=found.timeouts, secrets=found.secrets
+            target,
+            origin=origin,
+            headers=found.headers,
+            timeouts=found.timeouts,
+            secrets=found.secrets,
+            login=found.login or NO_OPTIONS,
         )
     given = {**found.env, **(env or {})}
     target = _command(found.command, name, given, cwd or found.cwd, inherit_env=inherit_env, hidden=found)

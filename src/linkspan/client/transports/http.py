@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from linkspan.client import probing as known_eras
+from linkspan.client.login_options import NO_OPTIONS, LoginOptions
 from linkspan.client.transports.base import (
     ClientTransport,
     PendingRequest,
@@ -112,12 +113,14 @@ class HttpClientTransport(ClientTransport):
         ssl: SSLContext | None,
         auth: Auth | Identity | None = None,
         hidden: Sequence[str] = (),
+        login: LoginOptions = NO_OPTIONS,
     ) -> None:
-        """Prepare; the first request opens a connection. `hidden` are secrets of the URL."""
+        """Prepare; the first request opens a connection. `hidden` are secrets of the URL, `login` is for a person who logs in."""
         super().__init__(owner, state)
         self._url = url
         self._post_url = url
         self._ssl = ssl
+        self._login = login
         self._accesses: dict[object, Access] = {}
         token = auth if isinstance(auth, str) or callable(auth) else None
         nameless = "@" not in urlsplit(url).netloc
@@ -163,13 +166,23 @@ class HttpClientTransport(ClientTransport):
         if (found := self._accesses.get(identity)) is None:
             from linkspan.auth.identities import OAuth
             from linkspan.client.authorizing import access_to
+            from linkspan.client.kept_options import completed
 
             while len(self._accesses) >= self.state.options.limits.max_principals:
                 del self._accesses[next(iter(self._accesses))]
             seconds = self.state.options.timeouts.login
             who = cast("Identity", identity) if identity is not None else OAuth()
+            flags: tuple[str, ...] = ()
+            if isinstance(who, OAuth):
+                who, flags = completed(who, self._url, self._login)
             found = self._accesses[identity] = access_to(
-                self.state.origin, self._url, who, self._ssl, interactive=identity is not None, login_seconds=seconds
+                self.state.origin,
+                self._url,
+                who,
+                self._ssl,
+                interactive=identity is not None,
+                login_seconds=seconds,
+                login_flags=flags,
             )
         return found
 
