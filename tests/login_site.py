@@ -64,6 +64,10 @@ class Site:
         """Replaces members of the authorization server's metadata."""
         self.needs: dict[str, str] = {}
         """Tools that need a scope."""
+        self.clients: dict[str, str | None] = {}
+        """Clients that were registered by hand, with their secrets; while there are any, no other one gets a token."""
+        self.asked: list[dict[str, str]] = []
+        """What was asked of the login page."""
         self.answer = self._answer
         """Answers as the authorization server; a test may put another function in its place."""
         self._number = 0
@@ -124,6 +128,7 @@ class Site:
             case "/register":
                 return 201, {}, {**json.loads(body), "client_id": "registered"}
             case "/authorize":
+                self.asked.append(query)
                 code = f"code-{len(self.codes)}"
                 self.codes[code] = query
                 redirect = urlencode({"code": code, "state": query["state"], "iss": self.base})
@@ -145,6 +150,8 @@ class Site:
 
     def _tokens(self, form: dict[str, str]) -> tuple[int, dict[str, str], Any]:
         self.seen[form["grant_type"]] += 1
+        if self.clients and self.clients.get(form["client_id"], "no secret fits") != form.get("client_secret"):
+            return 401, {}, {"error": "invalid_client"}
         if form["grant_type"] == "authorization_code":
             asked = self.codes.pop(form["code"])
             digest = sha256(form["code_verifier"].encode()).digest()

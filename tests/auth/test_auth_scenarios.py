@@ -13,6 +13,7 @@ from oauth_world import AS, MCP, AuthorizationServer, World, answer, challenge
 
 from linkspan.auth import ClientCredentials, Enterprise, OAuth, WorkloadIdentity
 from linkspan.auth.authorizer import Attempt
+from linkspan.cli.session import for_the_shell
 from linkspan.core.auth_flow import Http, HttpResult
 from linkspan.flows.client_errors import AuthorizationError, InsufficientScope
 
@@ -622,4 +623,5 @@ def test_a_server_without_a_login_asks_for_the_token_that_was_given(world: World
     with pytest.raises(AuthorizationError) as caught:
         world.call(world.authorizer(), lambda attempt: answer({}, 401, **{"www-authenticate": "Bearer"}))
     assert world.trace[-1] == "POST mcp/register"
-    assert "if you were given a token or key, pass it as --header 'Authorization: Bearer ...'" in str(caught.value)
+    assert "if you were given a token or key, pass it as auth=; else register one there by hand" in str(caught.value)
+    assert "pass it as --header 'Authorization: Bearer ...'; else register" in str(for_the_shell(caught.value))

@@ -64,8 +64,15 @@ def test_a_login_is_kept_for_every_verb_until_the_logout(site: Site, linkspan: S
     assert done.status == 0
     assert done.out == f"logged in to {site.url} (by {site.base}; files:read; renewed automatically)\n"
     assert linkspan("call", site.url, "who").out == "Bearer the-secret-token-1\n"
-    assert linkspan("whoami").out == f"{site.url} (by {site.base}; files:read; renewed automatically)\n"
-    assert linkspan("logout").out == f"logged out of {site.url}\n"
+    client = "client registered, registered dynamically"
+    assert linkspan("whoami").out.splitlines() == [
+        f"{site.url} (by {site.base}; files:read; renewed automatically; {client})",
+        f"kept for logins: linkspan login {site.url} --scope files:read",
+    ]
+    assert linkspan("logout").out.splitlines() == [
+        f"logged out of {site.url}",
+        f"forgot its options; to log in again: linkspan login {site.url} --scope files:read",
+    ]
     assert linkspan("whoami") == (1, "there is no login\n", "")
     assert linkspan("logout", site.url) == (1, "there was no login\n", "")
 

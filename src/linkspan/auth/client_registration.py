@@ -37,6 +37,8 @@ __all__ = [
 DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _METHODS: Final = ("none", BASIC, POST)
 """How a client without keys can authenticate at a token endpoint."""
+_PORT_BY_HAND: Final = 17423
+"""The port to register a client with where none was chosen: below those that systems give out, and of no known service."""
 _ABOUT_SCOPES: Final = ("invalid_scope", "insufficient_scope", "invalid_client_metadata")
 """What refuses a registration that names scopes, and may take one with fewer."""
 
@@ -101,11 +103,7 @@ def register(auth: OAuth, server: ServerMetadata, wanted: RegistrationRequest, n
     if stored is not None and fits and (yield from wanted.is_recognized(stored)):
         return stored
     if server.registration_endpoint is None:
-        raise AuthorizationFailure(
-            f"{server.issuer} does not support registration of clients",
-            f"register a public client there with the redirect URI {redirect_uri}, and pass its client_id= "
-            "(and redirect_port=) [LS-404]",
-        )
+        raise AuthorizationFailure(f"{server.issuer} does not support registration of clients", _by_hand(auth))
     registered = yield from _register_dynamically(auth, server, server.registration_endpoint, redirect_uri, wanted)
     if stored is None:
         yield from keep_registration(server.issuer, registered)
@@ -201,7 +199,7 @@ def _register_dynamically(
             break
         error, reason = said_by(result.body, result.status)
         if not attempts or error not in _ABOUT_SCOPES:
-            raise _not_registered(server, redirect_uri, result.status, error, reason)
+            raise _not_registered(server, auth, result.status, error, reason)
     response = decode_document(result.body, _Response, endpoint)
     method = response.token_endpoint_auth_method or method
     if method not in _METHODS or (method != "none" and not response.client_secret):
@@ -220,14 +218,21 @@ def _register_dynamically(
 
 
 def _not_registered(
-    server: ServerMetadata, redirect_uri: str, status: int, error: str | None, reason: str
+    server: ServerMetadata, auth: OAuth, status: int, error: str | None, reason: str
 ) -> AuthorizationFailure:
-    hint = f"register one there by hand with the redirect URI {redirect_uri}, and pass its client_id= [LS-404]"
+    hint = _by_hand(auth)
     if status == 404:  # perhaps a server with keys of its own, which has nothing to log in at
-        hint = (
-            f"if you were given a token or key, pass it as --header 'Authorization: Bearer ...', or auth=; else {hint}"
-        )
+        hint = f"if you were given a token or key, pass it as auth=; else {hint}"
     return AuthorizationFailure(f"{server.issuer} refused to register this client: {reason}", hint, error=error)
+
+
+def _by_hand(auth: OAuth) -> str:
+    """Return what to do where no client can register itself. The port is one that the next login has, too."""
+    port = auth.redirect_port or _PORT_BY_HAND
+    return (
+        f"register one there by hand with the redirect URI http://127.0.0.1:{port}/callback, and "
+        f"pass OAuth(client_id=..., redirect_port={port}), with client_secret=... if it has a secret [LS-404]"
+    )
 
 
 def _stored(issuer: str, now: float) -> AuthFlow[Registered | None]:

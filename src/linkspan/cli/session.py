@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -72,11 +73,22 @@ _IN_A_SHELL: Final = (
     (r"pass headers=\{'Authorization': \.\.\.\}", "pass --header 'Authorization: Bearer ...'"),
     (r"of headers= text", "of --header text"),
     (r", or pass auth= or headers=", ", or pass --header 'Authorization: ...'"),
+    (r"pass it as auth=", "pass it as --header 'Authorization: Bearer ...'"),
+    (r"with client_secret=\.\.\.", "with --client-secret"),
+    (r"pass dpop=False", "a program can pass OAuth(dpop=False)"),
+    (r"leave out device\b", "leave out --device"),
     (r'pass era="legacy" to the client', "pass --era legacy"),
     (r"give another cwd", "give another --cwd"),
     (r"client\.task\(error\.task_id\)\.result\(\) waits for it", "linkspan task watch waits for it"),
     (r"do not pin protocol_version or era", "leave --protocol-version and --era out"),
 )
+_FOR_LOGINS: Final = (
+    (r"pass OAuth\(([^)]*)\)", ""),
+    (r"pass (issuer='[^']*')", ""),
+    (r"pass another (redirect_port=)", " with another port"),
+)
+"""Arguments of an identity, which are options of `linkspan login`; and words to add."""
+_SWITCHES: Final = ("client_secret", "assume_pkce")
 _NO_INPUT_HINTS: Final = {
     "sampling": "use a host: this command has no model to answer with",
     "roots": "offer it directories with --root DIR",
@@ -123,15 +135,30 @@ def for_the_shell(error: ClientError) -> ClientError:
         elif is_object(data) and is_object(wanted := data.get("requiredCapabilities")):
             found.hint = next((hint for name, hint in _NO_INPUT_HINTS.items() if name in wanted or not name))
     elif error.hint:
-        found.hint = hint_in_a_shell(error.hint)
+        found.hint = hint_in_a_shell(error.hint, error.url)
     return found
 
 
-def hint_in_a_shell(hint: str) -> str:
-    """Return a hint with options of the command line in the place of arguments in Python."""
+def hint_in_a_shell(hint: str, url: str | None = None) -> str:
+    """Return a hint with options of the command line in the place of arguments in Python; `url` is the server's."""
+    for pattern, more in _FOR_LOGINS:
+        found = re.search(pattern, hint)
+        if found is not None:
+            hint = f"{hint[: found.start()]}run `{_login_command(url, found[1])}`{more}{hint[found.end() :]}"
     for pattern, words in _IN_A_SHELL:
         hint = re.sub(pattern, words, hint)
     return re.sub(r"--env (\w+)=\.\.\.", _passed_on, hint)
+
+
+def _login_command(url: str | None, arguments: str) -> str:
+    """Return what to run where a program passes these arguments to `OAuth`; what it has to fill in is in capitals."""
+    command = ["linkspan", "login", url or "URL"]
+    for found in re.finditer(r"(\w+)=(?:'([^']*)'|([^,)]*))", arguments):
+        name, quoted, value = found.groups("")
+        command.append(f"--{name.replace('_', '-')}")
+        if name not in _SWITCHES:
+            command.append(quoted or (value if value not in ("", "...") else name.rpartition("_")[2].upper()))
+    return shlex.join(command)
 
 
 def _passed_on(option: re.Match[str]) -> str:
