@@ -18,7 +18,9 @@ from linkspan import SyncClient
 from linkspan.cli.config_edit import CannotEdit, with_entry, without_entry
 from linkspan.cli.install import install, uninstall
 from linkspan.cli.main import main
-from linkspan.client.config import config_path, plain_json, read_config
+from linkspan.client.config import config_path, plain_json, read_config, settled
+from linkspan.client.kept_options import keep_options
+from linkspan.client.login_options import LoginOptions
 
 DICE = Path(__file__).parents[2] / "examples" / "dice.py"
 ENTRY: dict[str, Any] = {"command": "/usr/bin/python3", "args": ["-m", "x"], "env": {"A": "b"}}
@@ -82,6 +84,38 @@ def test_a_url_has_the_member_that_the_host_reads(host: str, title: str, entry: 
     assert dict(read_config(written(title, workspace="--workspace" in arguments))["a"]) == entry
 
 
+def test_the_client_for_logins_is_written_where_the_host_reads_it(home: Path) -> None:
+    options = ["https://a.example/mcp", "--name", "a", "--client-id", "desk", "--redirect-port", "17423", "--yes"]
+    assert install(["claude-code", *options]) == 0
+    entry = read_config(written("Claude Code"))["a"]
+    assert entry["oauth"] == {"clientId": "desk", "callbackPort": 17423}
+    login = settled(entry).login
+    assert login is not None
+    assert (login.client_id, login.redirect_port) == ("desk", 17423)
+
+
+def test_a_client_that_a_login_has_kept_is_written_without_its_secret(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    url = "https://a.example/mcp"
+    keep_options(url, LoginOptions("vault", "s3cret-of-vault", redirect_port=17424, scopes=("files:read",)))
+    assert install(["claude-code", url, "--name", "a", "--yes"]) == 0
+    shown = capsys.readouterr()
+    assert (
+        "The secret of the client is not written; `claude mcp add --client-secret` gives it to Claude Code."
+        in shown.out
+    )
+    assert read_config(written("Claude Code"))["a"]["oauth"] == {"clientId": "vault", "callbackPort": 17424}
+    assert install(["claude-code", url, "--name", "b", "--client-id", "desk", "--yes"]) == 0
+    assert read_config(written("Claude Code"))["b"]["oauth"] == {"clientId": "desk"}
+    assert install(["cursor", url, "--name", "a", "--yes"]) == 0
+    assert dict(read_config(written("Cursor"))["a"]) == {"url": url}
+    shown = capsys.readouterr()
+    files = "".join(each.read_text() for each in (written("Claude Code"), written("Cursor")))
+    assert "s3cret-of-vault" not in shown.out + shown.err + files
+
+
 def test_a_change_is_shown_without_secrets_and_needs_consent(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = home / ".cursor" / "mcp.json"
     file.parent.mkdir()
@@ -137,6 +171,12 @@ def test_no_backup_is_ever_overwritten(home: Path, monkeypatch: pytest.MonkeyPat
         (["zed", "http://[x/mcp"], "the URL must begin with http:// or https://"),
         (["zed", "--", "no-such-command"], "there is no command 'no-such-command'"),
         (["zed", str(DICE), "--header", "A: b"], "--header is for a server that has a URL"),
+        (["claude-code", str(DICE), "--client-id", "desk"], "--client-id is for a server that has a URL"),
+        (["zed", "https://a.example", "--redirect-port", "17423"], "Zed takes no client from its configuration here"),
+        (
+            ["claude-code", "https://a.example", "--redirect-port", "0"],
+            "--redirect-port must be from 1 to 65535, got 0",
+        ),
         (["zed", "https://a.example", "--env", "A=b"], "--env is for a server that the host starts"),
     ],
 )

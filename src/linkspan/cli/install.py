@@ -25,6 +25,7 @@ from linkspan.cli.options import REPEATABLE, WrongUse, header, near, split, vari
 from linkspan.cli.session import REFUSED, WRONG_USE
 from linkspan.cli.terminal import dump
 from linkspan.client.config import config_path
+from linkspan.client.login_options import NO_OPTIONS, LoginOptions
 from linkspan.runtime.shared_files import replace_shared
 from linkspan.text import split_object
 from linkspan.types.base import JSONObject
@@ -43,11 +44,20 @@ class _Host(msgspec.Struct, frozen=True):
     headers: str = "headers"
     types: bool = False
     """Whether an entry has a `type`."""
+    oauth: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    """The members of an entry's `oauth`, by the options for logins that they hold; none where the host has no such member."""
+    secret_command: str = ""
+    """The host's own command that takes the secret of a client."""
 
 
 HOSTS: Final[Mapping[str, _Host]] = {
     "claude-desktop": _Host("Claude Desktop", url=None),
-    "claude-code": _Host("Claude Code", types=True),
+    "claude-code": _Host(
+        "Claude Code",
+        types=True,
+        oauth={"client_id": "clientId", "redirect_port": "callbackPort"},
+        secret_command="claude mcp add --client-secret",
+    ),
     "cursor": _Host("Cursor"),
     "vscode": _Host("VS Code", "servers", types=True),
     "codex": _Host("Codex", "mcp_servers", headers="http_headers"),
@@ -65,6 +75,7 @@ linkspan install                                        # where each host has it
 linkspan install claude-desktop server.py               # starts with this Python, from any directory
 linkspan install cursor server.py --workspace           # for the current directory only
 linkspan install vscode https://example.com/mcp --name example
+linkspan install claude-code https://example.com/mcp --client-id desk --redirect-port 17423
 linkspan install claude-code --env API_KEY=... -- npx -y some-server"""
 )
 _UNINSTALL = (
@@ -92,6 +103,9 @@ def install(arguments: Sequence[str]) -> int:
     add("--env", type=variable, metavar="KEY=VALUE", help=set_, **REPEATABLE)
     sent = "send this with every request to a URL (repeatable); it is written to the file"
     add("--header", type=header, metavar="NAME:VALUE", help=sent, **REPEATABLE)
+    own = "the client that you registered for logins (default: the one of `linkspan login`, where the host can know it)"
+    add("--client-id", metavar="ID", help=own)
+    add("--redirect-port", type=int, metavar="PORT", help="the port of its redirect URI")
     _add_options(parser)
     try:
         options: Any = parser.parse_args(given)
@@ -103,6 +117,11 @@ def install(arguments: Sequence[str]) -> int:
             if given_ and ("command" in entry) is not needed:
                 raise WrongUse(f"--{'env' if needed else 'header'} is for a server that {_KIND[needed]}")
             entry |= {member: dict(given_)} if given_ else {}
+        login = _login(host, None if "command" in entry else options.server, options)
+        oauth = {
+            member: value for option, member in host.oauth.items() if (value := getattr(login, option)) is not None
+        }
+        entry |= {"oauth": oauth} if oauth else {}
     except WrongUse as problem:
         parser.error(str(problem))
     options.name = options.name or name
@@ -111,7 +130,33 @@ def install(arguments: Sequence[str]) -> int:
         return with_entry(text, host.section, options.name, entry, toml=toml)
 
     by_hand = f"; add this to it: {dump(redact_json({host.section: {options.name: entry}}), None)}"
-    return _write("install", host, options, change, by_hand)
+    return _write("install", host, options, change, by_hand, _note_on_secret(host, login))
+
+
+def _login(host: _Host, url: str | None, options: Any) -> LoginOptions:
+    """Return the client for logins at a URL: what was given, completed by what `linkspan login` has kept. Raises: WrongUse."""
+    given = LoginOptions(client_id=options.client_id, redirect_port=options.redirect_port)
+    if given != NO_OPTIONS and url is None:
+        raise WrongUse(f"{given.flags()[0]} is for a server that {_KIND[False]}")
+    if given != NO_OPTIONS and not host.oauth:
+        raise WrongUse(f"{host.title} takes no client from its configuration here: leave {given.flags()[0]} out")
+    if url is None or not host.oauth:
+        return NO_OPTIONS
+    from linkspan.auth.identities import OAuth
+    from linkspan.cli.login_client import identity_with
+    from linkspan.client.kept_options import kept_options
+
+    try:
+        identity_with(given, OAuth())
+    except ValueError as problem:
+        raise WrongUse(str(problem)) from None
+    return given.over(kept_options(url))
+
+
+def _note_on_secret(host: _Host, login: LoginOptions) -> str:
+    if login.client_secret is None:
+        return ""
+    return f" The secret of the client is not written; `{host.secret_command}` gives it to {host.title}."
 
 
 def _list_hosts(*, as_json: bool) -> int:
@@ -196,8 +241,10 @@ def _described(host: _Host, server: str | None, command: Sequence[str] | None) -
 # The file.
 
 
-def _write(verb: str, host: _Host, options: Any, change: Callable[[str, bool], str], by_hand: str) -> int:
-    """Show a change of the host's file, ask, and write it; return the exit status."""
+def _write(
+    verb: str, host: _Host, options: Any, change: Callable[[str, bool], str], by_hand: str, note: str = ""
+) -> int:
+    """Show a change of the host's file, ask, and write it; return the exit status. `note` is for the person at the end."""
     path = config_path(host.title, workspace=options.workspace)
     if path is None:
         problem = f"{host.title} has no configuration for one directory: leave --workspace out"
@@ -223,7 +270,7 @@ def _write(verb: str, host: _Host, options: Any, change: Callable[[str, bool], s
     except OSError as problem:
         return _failed(verb, options, REFUSED, f"cannot change {path}: {problem}{by_hand}")
     former = f"; the former one is {kept.name}" if kept else ""
-    text = f"{path} is written{former}. Restart {host.title} to use it."
+    text = f"{path} is written{former}. Restart {host.title} to use it.{note}"
     return _done(options, {**document, "written": True, "backup": str(kept) if kept else None}, text)
 
 
