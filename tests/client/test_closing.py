@@ -495,6 +495,7 @@ def test_a_thousand_clients_that_were_never_used_cost_no_thread_and_no_process()
     del clients
 
 
+@pytest.mark.alone
 def test_descriptors_and_threads_are_given_back() -> None:
     def cycle() -> None:
         with SyncClient(wild({"tools/call die": [{"exit": 1}]})) as client:

@@ -173,6 +173,7 @@ def test_a_loop_that_cannot_wait_for_pipes_is_served_all_the_same() -> None:
         runner.run(run())
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 @every_loop
 def test_loops_and_threads_leave_no_descriptor_behind(new_loop: Any) -> None:

@@ -280,6 +280,7 @@ def test_serving_works_outside_the_main_thread(tool):
     assert (code, b"hello" in answer) == (0, True)
 
 
+@pytest.mark.alone
 def test_nothing_is_left_open_or_running_afterwards():
     serve_here(line({"jsonrpc": "2.0", "id": 1, "method": "ping"}))
     descriptors, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
