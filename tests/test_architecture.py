@@ -20,6 +20,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "linkspan"
 LAYERS = {
     "habits": -1,
     "loading": 0,
+    "naming": 0,
     "text": 0,
     "types": 1,
     "errors": 1,

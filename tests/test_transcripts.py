@@ -20,6 +20,7 @@ from linkspan.core.call import CallReady
 from linkspan.core.connection import ServerConnection
 from linkspan.revisions import MODERN
 from linkspan.serve.memory import MemoryTransport
+from mounts import through_mounts
 from servers import SERVERS
 from transcript import Transcript, compare, load
 
@@ -63,6 +64,21 @@ def test_the_bare_core_says_what_the_transcript_says(transcript: Transcript, rev
     connection = SERVERS[transcript.server]().connect()
     for sent, expected in transcript.lines(revision):
         feed(connection, b"".join(line + b"\n" for line in sent), size)
+        compare(expected, connection.messages_to_send(), revision)
+
+
+NOT_MOUNTED = "sources/custom_methods"
+"""Custom methods are those of the server around."""
+
+
+@pytest.mark.parametrize("mounts", [1, 3])
+@pytest.mark.parametrize(
+    ("transcript", "revision"), [each for each in CASES if not (each.id or "").startswith(NOT_MOUNTED)]
+)
+def test_through_mounts_the_transcript_says_the_same(transcript: Transcript, revision: str, mounts: int) -> None:
+    connection = through_mounts(SERVERS[transcript.server](), mounts).connect()
+    for sent, expected in transcript.lines(revision):
+        feed(connection, b"".join(line + b"\n" for line in sent), None)
         compare(expected, connection.messages_to_send(), revision)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from linkspan import Client, ClientGroup, Server, SyncClient, SyncClientGroup
-from linkspan.host.group import MAX_NAME, Names, UnknownName
+from linkspan.host.group import Names, UnknownName
+from linkspan.naming import MAX_NAME
 
 
 def library(name: str) -> Server:

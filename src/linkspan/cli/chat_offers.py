@@ -9,9 +9,10 @@ from typing import Final
 
 from linkspan.cli.options import WrongUse, near
 from linkspan.host.attachments import prompt_messages, resource_parts
-from linkspan.host.group import Entry, prefixed
+from linkspan.host.group import Entry
 from linkspan.host.host import Host
 from linkspan.host.messages import Image, Message, Text, UserMessage
+from linkspan.naming import prefixed
 from linkspan.types.messages import Prompt, PromptReference, Resource, ResourceTemplate, ResourceTemplateReference
 from linkspan.wire.redaction import one_line, revealed_line
 

@@ -212,6 +212,10 @@ class Lifespan(Protocol):
         """Wait for the same on an event loop."""
         ...
 
+    async def abegin(self, user: object) -> None:
+        """Open it for `user` on this event loop, and wait for the same."""
+        ...
+
     def value_of(self, postponed: Postponed) -> Awaitable[object]:
         """Run a call that was postponed, and give its value: for a driver that only knows how to await."""
         ...

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import threading
-import zlib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ from linkspan.client.targets import ServerTarget, read_config
 from linkspan.core.extension import Extension
 from linkspan.flows.client_errors import ClientError
 from linkspan.flows.tool_results import ToolResult
+from linkspan.naming import marked, prefixed
 from linkspan.runtime.forks import ForkedLock
 from linkspan.text import did_you_mean
 from linkspan.types.messages import GetPromptResult, Prompt, ReadResourceResult, Resource, ResourceTemplate, Tool
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from linkspan.client.sync_client import SyncClient
 
 __all__ = [
-    "MAX_NAME",
     "ClientGroup",
     "Entry",
     "Names",
@@ -36,9 +34,6 @@ __all__ = [
     "UnknownName",
     "check_servers",
 ]
-
-MAX_NAME = 64
-"""Characters that every model provider takes in a tool's name."""
 
 EntryT = TypeVar("EntryT")
 Key: TypeAlias = tuple[str, str]
@@ -95,7 +90,7 @@ class Names:
             collides = times[own] > 1 or own in self._key_of
             name = prefixed(server, own) if collides else own
             if name in self._key_of:
-                name = _shortened(name, (server, own))
+                name = marked(name, (server, own))
             self._name_of[server, own] = name
             self._key_of[name] = (server, own)
 
@@ -109,17 +104,6 @@ class Names:
         if key is None:
             raise UnknownName(f"no server of this group has {name!r}{did_you_mean(name, self._key_of)}")
         return key
-
-
-def prefixed(server: str, own: str) -> str:
-    """Return `server_own`, in the characters and the length that every provider takes."""
-    name = f"{re.sub(r'[^A-Za-z0-9_-]+', '_', server).strip('_') or 'server'}_{own}"
-    return name if len(name) <= MAX_NAME else _shortened(name, (server, own))
-
-
-def _shortened(name: str, key: Key) -> str:
-    mark = f"_{zlib.crc32(repr(key).encode()):08x}"
-    return name[: MAX_NAME - len(mark)] + mark
 
 
 T = TypeVar("T")

@@ -23,7 +23,14 @@ from linkspan.revisions import LATEST, Served
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field
 from linkspan.types.base import ABSENT, JSON, Implementation, Wire, is_array, is_object
-from linkspan.types.messages import CallToolParams, CreateMessageParams, ElicitParams, LoggingLevel, ServerCapabilities
+from linkspan.types.messages import (
+    CallToolParams,
+    CreateMessageParams,
+    ElicitParams,
+    LoggingLevel,
+    Params,
+    ServerCapabilities,
+)
 from linkspan.wire.jsonrpc import RequestId
 from linkspan.wire.values import Limits, from_builtins
 
@@ -36,6 +43,7 @@ __all__ = [
     "NO_FACTS",
     "SAMPLE",
     "Access",
+    "Alias",
     "Encoded",
     "EncodedToolResult",
     "Grant",
@@ -257,6 +265,15 @@ def stay() -> bool:
     return False
 
 
+class Alias(msgspec.Struct, frozen=True):
+    """What a caller calls an item of a server that is mounted in another one."""
+
+    name: str
+    """The name of a tool or a prompt, or a URI."""
+    server: str
+    """The name of the mounted server."""
+
+
 class Request(msgspec.Struct, eq=False):
     """One request of a client, whichever era it came from. A Struct because one is made for every message."""
 
@@ -303,12 +320,21 @@ class Request(msgspec.Struct, eq=False):
     """The dependencies of its handler that are open, by name."""
     shown: frozenset[object] = NOTHING_SHOWN
     """The conditions that hold for its caller, of those that it concerns: what depends on others does not exist for it."""
+    alias: Alias | None = None
+    """What its caller calls the item that it is about, while a mounted server serves it, whose own name is in the params."""
+
+    @property
+    def target(self) -> str | None:
+        """What its caller calls the item that it is about; None for a request about none."""
+        if self.alias is not None:
+            return self.alias.name
+        return self.params.target if isinstance(self.params, Params) else None
 
     @property
     def label(self) -> str:
         """What people read: the method, and what it names."""
-        member = getattr(self.params, "named_by", None)
-        return self.method if member is None else f"{self.method} of {getattr(self.params, member)!r}"
+        target = self.target
+        return self.method if target is None else f"{self.method} of {target!r}"
 
     def cancel(self, reason: str | None) -> None:
         """Note that the client does not want the answer any more."""
@@ -338,9 +364,16 @@ class Request(msgspec.Struct, eq=False):
 def log_facts(request: Request | None = None) -> dict[str, object]:
     """Return what each log record of a server carries in `extra`; the values are None where they do not apply."""
     if request is None:
-        return {"method": None, "tool": None, "request_id": None, "incident": None}
-    tool = request.params.name if isinstance(request.params, CallToolParams) else None
-    return {"method": request.method, "tool": tool, "request_id": request.id, "incident": request.incident}
+        return {"method": None, "tool": None, "server": None, "request_id": None, "incident": None}
+    tool = request.target if isinstance(request.params, CallToolParams) else None
+    server = request.alias.server if request.alias is not None else None
+    return {
+        "method": request.method,
+        "tool": tool,
+        "server": server,
+        "request_id": request.id,
+        "incident": request.incident,
+    }
 
 
 class ServerProfile(Protocol):

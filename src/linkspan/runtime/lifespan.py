@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from linkspan.core.call import Postponed
 from linkspan.runtime.forks import keep, renew
-from linkspan.server.lifespan import LifespanPart, LifespanPlan
+from linkspan.server.lifespan import LifespanPlan, OpenedPart
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -67,7 +67,8 @@ class ProcessLifespan:
     @property
     def value(self) -> object:
         """What it yielded, or of several functions what each did. Raises: RuntimeError while it is not entered."""
-        values = self._entered_values()
+        parts = zip(self._plan.parts, self._entered_values(), strict=True)
+        values = [value for part, value in parts if part.is_own]
         return values[0] if len(values) == 1 else tuple(values)
 
     def provided(self, kind: type) -> object:
@@ -166,13 +167,19 @@ class ProcessLifespan:
         self.then(lambda: _settle_on(loop, settled))
         await settled
 
+    async def abegin(self, user: object) -> None:
+        """Enter it for `user` on this event loop, and wait until it is entered or has failed."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        self.begin(user, lambda: loop)
+        await self.opened()
+
     async def value_of(self, postponed: Postponed) -> object:
         """Run a call that was postponed, and give its value."""
         import asyncio
 
-        loop = asyncio.get_running_loop()
-        self.begin(loop, lambda: loop)
-        await self.opened()
+        await self.abegin(asyncio.get_running_loop())
         postponed.resume()
         call = postponed.call
         if call.is_async or call.inline:
@@ -361,7 +368,7 @@ class _ThreadStage(_Stage):
 class _InThread(AbstractAsyncContextManager[object]):
     """A plain lifespan among async ones: it is entered, waits and is left in a thread of its own."""
 
-    def __init__(self, part: LifespanPart) -> None:
+    def __init__(self, part: OpenedPart) -> None:
         from concurrent.futures import Future
 
         self._part = part

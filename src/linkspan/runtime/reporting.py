@@ -45,7 +45,7 @@ class _Reporter(logging.Handler):
             text=record.getMessage(),
             traceback=author_frames(error) if error is not None else "",
             printed="" if self._is_handled(record) else f"{_plain.format(record)}\n",
-            **{name: getattr(record, name, None) for name in ("method", "tool", "request_id", "incident")},
+            **{name: getattr(record, name, None) for name in ("method", "tool", "server", "request_id", "incident")},
         )
 
     def _is_handled(self, record: logging.LogRecord) -> bool:

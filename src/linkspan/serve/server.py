@@ -117,7 +117,7 @@ class Server(BaseServer):
             shared=lambda: self.is_shared,
         )
 
-    def _add(self, registry: Registry[ItemT], items: Sequence[ItemT], *, notify: bool = False) -> None:
+    def _register(self, registry: Registry[ItemT], items: Sequence[ItemT]) -> None:
         """Register items, and serve the tasks extension from the first tool on that may run as a task."""
         if self._dispatcher.background is None and any(getattr(each, "task", None) is not None for each in items):
             self._dispatcher.extend(self.tasks.extension, self.tasks.runner)
@@ -125,7 +125,7 @@ class Server(BaseServer):
 
             if isinstance(self._profile.tasks, WorkerEngine):
                 self._profile.tasks.bind(self.name, self.tasks.runner.run_now)
-        super()._add(registry, items, notify=notify)
+        super()._register(registry, items)
 
     def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:
         """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).

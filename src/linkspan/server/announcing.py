@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Generator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -18,7 +18,11 @@ from linkspan.server.steps import Step, run_steps
 from linkspan.server.visibility import Condition
 from linkspan.wire.jsonrpc import RequestId
 
-__all__ = ["Announcer"]
+__all__ = ["Announcer", "Forward"]
+
+
+Forward: TypeAlias = Callable[[Change, Sequence[Listed] | None, bool], int]
+"""Takes a change, the items of a list that have changed or None for all, and whether it is for other processes, too."""
 
 
 class _Announcement(msgspec.Struct, array_like=True):
@@ -42,6 +46,8 @@ class Announcer:
         self._connections = WeakKeyDictionary[ServerConnection, None]()
         self._forks: int = 0
         self._unlistened: set[str] = set()  # lists whose changes reached no client, which was logged
+        self.outer: tuple[Forward, ...] = ()
+        """What notifies the clients of the servers that this one is mounted in."""
 
     def add(self, connection: ServerConnection) -> None:
         """Notify the clients of a connection as long as it is there."""
@@ -96,6 +102,8 @@ class Announcer:
                     reached += self._start(self._judged(connection, change, conditions, listeners))
             except Exception as error:
                 self._report(change, error)
+        for forward in self.outer:
+            reached += forward(change, changed, everywhere)
         return reached
 
     def receive(self, data: bytes | None) -> None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Protocol, TypeVar
 
 import msgspec
 
@@ -30,7 +31,7 @@ from linkspan.revisions.neutral import NOTHING_SHOWN, Encoded
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field, step_down
 from linkspan.server.content_blocks import check_shown, is_plain
-from linkspan.server.handlers import Function, Handler, is_defined_again
+from linkspan.server.handlers import Function, Handler, MountedItem, is_defined_again
 from linkspan.server.visibility import KINDS, Condition, Switches
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSON, UNSET, JSONObject, Wire, is_array, is_mapping, unknown_members
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from linkspan.server.resources import BoundResource, BoundTemplate
     from linkspan.server.tools import BoundTool
 
-__all__ = ["Catalogue", "ItemT", "Listed", "Page", "Registry", "check_pinned", "paginate"]
+__all__ = ["Catalogue", "ItemT", "Listed", "Mirror", "Page", "Registry", "check_pinned", "paginate"]
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", bound="Listed")
@@ -86,6 +87,10 @@ class Catalogue:
         """Whether anything that was ever registered has a condition."""
         self.is_scoped = False
         """Whether anything that was ever registered needs scopes."""
+        self.inner: tuple[Catalogue, ...] = ()
+        """Those of the servers that are mounted in this one."""
+        self.outer: tuple[Catalogue, ...] = ()
+        """Those of the servers that this one is mounted in."""
         self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
     def add_list(self, spec: ListSpec[Any, Any]) -> Registry[Any]:
@@ -94,6 +99,11 @@ class Catalogue:
             raise RegistrationError(f"{spec.method}: there is a list of that method, or of items called {spec.noun!r}")
         self.lists[spec.method] = added = Registry[Any](spec, self.switches)
         return added
+
+    def sources_of(self, method: str) -> Sequence[Callable[[], object]]:
+        """Return what brings a list up to date, with the lists of mounted servers."""
+        own = self.sources.get(method, ())
+        return (*own, *chain.from_iterable(each.sources_of(method) for each in self.inner)) if self.inner else own
 
     def check_method(self, name: str, function: Function) -> None:
         """Refuse a name for a custom method. Raises: RegistrationError, MethodAlreadyDefinedError."""
@@ -205,9 +215,9 @@ class Catalogue:
 
     def completes(self) -> bool:
         """Return whether there is anything to complete."""
-        return bool(self.completers or self.completion_handler) or any(
-            _has_choices(prompt.handler.parameters.json_schema) for prompt in self.prompts
-        )
+        own = self.completers or self.completion_handler
+        prompts = any(_has_choices(prompt.handler.parameters.json_schema) for prompt in self.prompts)
+        return bool(own) or prompts or any(each.completes() for each in self.inner)
 
     def offers(self, kind: str) -> bool:
         """Return whether a capability such as "tools" is offered: what is declared is what is served (SRV-3).
@@ -316,6 +326,35 @@ class Listed(Protocol):
         """What the token of a call needs, where the server verifies tokens. All callers see it."""
         ...
 
+    @property
+    def mounted(self) -> MountedItem | None:
+        """What serves it, if that is a server that is mounted in this one."""
+        ...
+
+
+class Mirror(Protocol):
+    """A registry elsewhere that shows the items of a registry too."""
+
+    def check(self, items: Sequence[Any]) -> None:
+        """Refuse items that are about to be added. Raises: RegistrationError."""
+        ...
+
+    def add(self, items: Sequence[Any]) -> None:
+        """Show items that were added."""
+        ...
+
+    def replace(self, item: Any) -> None:
+        """Show an item in the place of the one with its key."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Show an item no more."""
+        ...
+
+    def switch(self) -> None:
+        """Follow the switches."""
+        ...
+
 
 class Registry(Generic[ItemT]):
     """Items by key. Changes are checked first and made then, so a refused one leaves nothing behind.
@@ -335,6 +374,8 @@ class Registry(Generic[ItemT]):
         self._pages: dict[tuple[object, ...], Encoded] = {}
         self.conditions: dict[str, Condition] = {}
         """Those of the items that are on, by key."""
+        self.mirrors: tuple[Mirror, ...] = ()
+        """Those of the servers that this one is mounted in."""
 
     def __len__(self) -> int:
         return len(self._items) + len(self._off)
@@ -344,6 +385,11 @@ class Registry(Generic[ItemT]):
 
     def __contains__(self, key: str) -> bool:
         return key in self._items or key in self._off
+
+    def key_of(self, item: Listed) -> str:
+        """Return what an item is found by."""
+        key: str = getattr(item.spec, self._key)
+        return key
 
     def get(self, key: str, shown: Collection[object] = NOTHING_SHOWN) -> ItemT | None:
         """Return the item under `key`, if it exists for a caller."""
@@ -387,17 +433,34 @@ class Registry(Generic[ItemT]):
         again = {key for key, item in zip(keys, items, strict=True) if self._redefines(key, item)}
         taken = next((key for n, key in enumerate(keys) if (key in self and key not in again) or key in keys[:n]), None)
         if taken is not None:
-            raise DuplicateNameError(
-                f"There is already a {self.spec.words} {taken!r}: choose another name, or remove the first one [LS-705]"
-            )
+            self._refuse(taken)
         for item in items:
             check_shown(item.spec)
+        for mirror in self.mirrors:
+            mirror.check(items)
         for key, item in zip(keys, items, strict=True):
             self._take(key)
             self._sequence += 1
-            is_on = self._switches.is_on(self.spec.noun, key, item.tags)
-            self._put(key, self._sequence, item, is_on=is_on)
+            self._put(key, self._sequence, item, is_on=self._wants(key, item))
         self._pages = {}
+        for mirror in self.mirrors:
+            mirror.add(items)
+
+    def _refuse(self, key: str) -> Never:
+        words, item = self.spec.words, self.registered(key)
+        if item is not None and item.mounted is not None:
+            raise DuplicateNameError(
+                f"The mounted server {item.mounted.server!r} has a {words} {key!r} already: choose another name, or mount it "
+                "with prefix= or hide= [LS-705]"
+            )
+        raise DuplicateNameError(
+            f"There is already a {words} {key!r}: choose another name, or remove the first one [LS-705]"
+        )
+
+    def _wants(self, key: str, item: ItemT) -> bool:
+        """Return whether the switches want an item on: here, and where it is from."""
+        is_on = self._switches.is_on(self.spec.noun, key, item.tags)
+        return is_on and (item.mounted is None or item.mounted.is_on)
 
     def _redefines(self, key: str, item: ItemT) -> bool:
         """Return whether an item takes the place of the one under its key: its function was defined again at a prompt."""
@@ -412,22 +475,28 @@ class Registry(Generic[ItemT]):
         place = self._items if key in self._items else self._off
         place[key] = (place[key][0], item)
         self._pages = {}
+        for mirror in self.mirrors:
+            mirror.replace(item)
 
     def remove(self, key: str) -> None:
         """Remove the item under `key`, if there is one."""
         self._take(key)
         self._pages = {}
+        for mirror in self.mirrors:
+            mirror.remove(key)
 
     def switch(self) -> list[ItemT]:
         """Put every item where the switches want it now; return those that were moved."""
         moved: list[ItemT] = []
         for now_on, items in ((True, self._items), (False, self._off)):
             for key, (_, item) in list(items.items()):
-                is_on = self._switches.is_on(self.spec.noun, key, item.tags)
+                is_on = self._wants(key, item)
                 if is_on is not now_on and (found := self._take(key)) is not None:
                     self._put(key, *found, is_on=is_on)
                     moved.append(item)
         self._pages = {}
+        for mirror in self.mirrors:
+            mirror.switch()
         return moved
 
     def _put(self, key: str, sequence: int, item: ItemT, *, is_on: bool) -> None:

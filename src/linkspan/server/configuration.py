@@ -17,6 +17,7 @@ from linkspan.revisions.modern import result_suffix
 from linkspan.revisions.neutral import CREDENTIALS, NO_FACTS, NOTHING, Request, log_facts
 from linkspan.revisions.record import Revision
 from linkspan.schema.annotations import is_coroutine_function
+from linkspan.text import clip
 from linkspan.types.base import UNSET, Implementation, UnsetType
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
@@ -560,14 +561,28 @@ class System(Protocol):
         ...
 
 
+_MAX_INSTRUCTIONS: Final = 4000
+"""Characters of the instructions of a mounted server."""
 _TASK_BOUNDS: Final = ("max_tasks", "max_tasks_per_principal", "max_task_bytes", "max_task_bytes_per_principal")
+
+
+class MountedProfile(msgspec.Struct, frozen=True):
+    """A mounted server, as the instructions of the server around it describe it."""
+
+    name: str
+    profile: Profile
+
+    def section(self) -> str | None:
+        """Return its instructions below its name; a part of them where they are long."""
+        said = self.profile.instructions
+        return f"## {self.name}\n\n{clip(said, _MAX_INSTRUCTIONS)}" if said else None
 
 
 class Profile(msgspec.Struct):
     """One server's facts. They may change while it serves; the next request sees the change."""
 
     implementation: Implementation
-    instructions: str | None = None
+    own_instructions: str | None = None
     pinned: Revision | None = None
     served: Served = ALL
     server_context: ServerContext = None
@@ -599,6 +614,8 @@ class Profile(msgspec.Struct):
     """Of these, for one principal. Beyond, its own oldest go until an eighth is free; a task with a larger result fails."""
     result_suffix: bytes = b""
     """What ends every complete result of the newest revision."""
+    mounted: tuple[MountedProfile, ...] = ()
+    """Those of the servers that are mounted in this one, whose instructions follow its own."""
 
     def __post_init__(self) -> None:
         if self.pinned is not None and self.pinned.date not in self.served.versions:
@@ -613,6 +630,14 @@ class Profile(msgspec.Struct):
             if (value := getattr(self, bound)) < 1:
                 raise ValueError(f"{bound} must be at least 1; got {value!r}")
         self.result_suffix = result_suffix(self.implementation)
+
+    @property
+    def instructions(self) -> str | None:
+        """How a model should use the server, and the servers that are mounted in it."""
+        if not self.mounted:
+            return self.own_instructions
+        said = [each.section() for each in self.mounted]
+        return "\n\n".join(each for each in (self.own_instructions, *said) if each) or None
 
     def rename(self, **changes: str) -> None:
         """Change the `name` or the `version`."""

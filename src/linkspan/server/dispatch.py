@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from linkspan.server.dependencies import Overrides
     from linkspan.server.extending import Extensions
     from linkspan.server.judging import Judges
-    from linkspan.server.lifespan import LifespanPart, LifespanPlan
+    from linkspan.server.lifespan import LifespanPlan, OpenedPart
     from linkspan.server.middleware import Layer
     from linkspan.server.telemetry import Telemetry
 
@@ -79,7 +79,10 @@ class Dispatcher:
         self.lifespan: Lifespan | None = None
         self.background: Background | None = None
         """What the server does besides answering, such as running tasks."""
-        self._lifespan_plan: LifespanPlan | None = None
+        self.lifespan_plan: LifespanPlan | None = None
+        self._has_own_lifespan = False
+        self.on_lifespan: tuple[Callable[[], object], ...] = ()
+        """Called when the lifespan has got a part: servers that this one is mounted in open it with theirs."""
         self._overrides: Overrides = {}
         self.decoders: dict[str, msgspec.json.Decoder[Any]] = {}
         """What reads the params that extensions add."""
@@ -99,6 +102,8 @@ class Dispatcher:
         """Serves methods that are not among `_serving`."""
         self._serving: dict[str, Serve] = {}
         """What serves each method, inside what surrounds it."""
+        self._inside: dict[str, Serve] = {}
+        """The same without the hooks of extensions: another server that this one is mounted in has its own."""
         self._shortcuts: dict[str, Shortcut] = {}
         self._arrange_methods()
 
@@ -174,7 +179,7 @@ class Dispatcher:
                 serve = method.serve_result if isinstance(method, ListMethod) else method.serve
                 serving[name] = partial(surround, layers, serve)
             self._custom = partial(surround, None, self._call_custom)
-        changed = self._surrounded
+        changed, self._inside = self._surrounded, serving
         if self._extensions is not None:
             around = self._extensions.around(serving)
             serving, changed = serving | around, self._surrounded | around.keys()
@@ -206,9 +211,9 @@ class Dispatcher:
     @property
     def provided(self) -> Sequence[type]:
         """The classes of what the lifespan yields, for which handlers can ask."""
-        return () if self._lifespan_plan is None else self._lifespan_plan.provides
+        return () if self.lifespan_plan is None else self.lifespan_plan.provides
 
-    def live(self, part: LifespanPart, timeout: float) -> None:
+    def live(self, part: OpenedPart, timeout: float) -> None:
         """Enter a part of the lifespan before the first call, after those that there are, and leave it at the end.
 
         Each may take `timeout` seconds to close. Raises: RegistrationError if it cannot join those that there are.
@@ -217,10 +222,14 @@ class Dispatcher:
 
         if self.lifespan is not None and self.lifespan.closes_within:
             raise RegistrationError(f"the lifespan {part.name} comes too late: register it before the first call")
-        before = self._lifespan_plan or LifespanPlan((), timeout, self.failures.refusal)
-        self._lifespan_plan = plan = before.followed_by(part)
+        if part.is_own:
+            self._has_own_lifespan = True
+        before = self.lifespan_plan or LifespanPlan((), timeout, self.failures.refusal)
+        self.lifespan_plan = plan = before.followed_by(part)
         self.lifespan = self.system.lifespan(plan)
         self._arrange()
+        for joined in self.on_lifespan:
+            joined()
 
     def _arrange(self) -> None:
         """Decide once what a request passes through before it is served."""
@@ -268,9 +277,31 @@ class Dispatcher:
         except BaseException as error:  # the author's reporter must not run here
             return _later(request, partial(self.failures.outcome, request, None, error), hooked=False)
 
+    # For a server that this one is mounted in.
+
+    def serves_plainly(self, method: str) -> bool:
+        """Return whether nothing surrounds the functions of a method, and nothing has to come before them."""
+        is_ready = self.lifespan is None or self.lifespan.entered
+        return is_ready and method in self._shortcuts and not self.settings.current.observed
+
+    def awaits_around(self, method: str) -> bool:
+        """Return whether a middleware of a method is a coroutine function."""
+        return any(each.kind == "async" and each.surrounds(method) for each in self._layers)
+
+    def begin_inside(self, request: Request, *, noted: bool) -> tuple[Outcome | Call, Observation | None]:
+        """Begin a request that the other server has received, where the author's code may run; it is `noted` why it fails."""
+        settings, clock = self.settings.current, self.system.clock
+        observation: Observation | None = None
+        if settings.observed or noted:
+            try:
+                observation = observing.observe(request, settings, self.profile, clock, clock())
+            except BaseException as error:
+                return self._failed(request, None, error), None
+        return self._serve(self._inside[request.method], request, settings, observation), observation
+
     def _runs_code_before(self, request: Request) -> bool:
         """Whether the author's code has to run before the handler of a request does: validators, or the server context."""
-        if request.method in self.catalogue.sources:
+        if self.catalogue.sources_of(request.method):
             return True
         handler = self._handler_of(request)
         if handler is None:
@@ -300,7 +331,7 @@ class Dispatcher:
     ) -> Outcome | Call:
         """Serve a request where the author's code may run, and report its end unless more has to run for it."""
         try:
-            for bring_up_to_date in self.catalogue.sources.get(request.method, ()):
+            for bring_up_to_date in self.catalogue.sources_of(request.method):
                 bring_up_to_date()
             step = method(request, settings, observation)
         except BaseException as error:  # a server context that exits, too, ends only its request
@@ -329,12 +360,12 @@ class Dispatcher:
         kind = OFFERED_WITH.get(request.method)
         return method if kind is None or self.catalogue.offers(kind) else _not_there
 
-    def count_repairs(self, request: Request, tool: str, repairs: Sequence[str]) -> None:
-        """Count, and log, what was repaired in the arguments of a call."""
+    def count_repairs(self, request: Request, repairs: Sequence[str]) -> None:
+        """Count, and log, what was repaired in the arguments of a call of a tool."""
         self.repairs += len(repairs)
         for span in request.spans or ():
             span.repaired(len(repairs))
-        observing.warn(f"repaired arguments of tool {tool!r}: {'; '.join(repairs)}", request=request)
+        observing.warn(f"repaired arguments of tool {request.target!r}: {'; '.join(repairs)}", request=request)
 
     def _call_custom(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         handler = self.catalogue.custom_methods.get(request.method)
@@ -373,7 +404,7 @@ class Dispatcher:
                 return self.rounds.close(request, current, InputRequired(current.questions), target)
         context: Context | None = None
         if with_context:
-            context = self._make_context(request, current)
+            context = self.make_context(request, current)
         run = handler.bind(arguments, context)
         if handler.provided and self.lifespan is not None:
             run = partial(run, **{name: self.lifespan.provided(kind) for name, kind in handler.provided.items()})
@@ -402,9 +433,10 @@ class Dispatcher:
             around=around,
         )
 
-    def _make_context(self, request: Request, round: Round) -> Context:
+    def make_context(self, request: Request, round: Round) -> Context:
         """Return what the author's code sees of a request. Raises: what the server context raises."""
-        return Context(request, round, self.profile.context_of(request), self.lifespan, self._serve_own)
+        lifespan = self.lifespan if self._has_own_lifespan else None
+        return Context(request, round, self.profile.context_of(request), lifespan, self._serve_own)
 
     def _serve_own(self, outer: Request, round: Round, method: str, params: object, as_server: bool) -> object:
         """Serve a request that a handler makes of its own server; an awaitable of its result where an event loop runs."""
@@ -441,7 +473,7 @@ class Dispatcher:
         from linkspan.server.judging import Judges
 
         return Judges(
-            self.methods, self.catalogue, self.profile, self.rounds, self.failures, self.system, self._make_context
+            self.methods, self.catalogue, self.profile, self.rounds, self.failures, self.system, self.make_context
         )
 
     def _judge(
@@ -491,7 +523,7 @@ class Dispatcher:
             self._handler_of(request),
             tool.spec if tool is not None else None,
             current,
-            partial(self._make_context, request, current),
+            partial(self.make_context, request, current),
             self.system,
             target=target,
             rounds=self.rounds,

@@ -20,7 +20,7 @@ from linkspan.revisions import MESSAGES
 from linkspan.revisions.neutral import Outcome, Request
 from linkspan.revisions.record import Revision
 from linkspan.server.asking import NO_QUESTIONS
-from linkspan.server.catalogue import Registry
+from linkspan.server.catalogue import Listed, Registry
 from linkspan.server.configuration import Settings
 from linkspan.server.features.method import Host, ItemMethod, ListMethod, Method, Serve, method_not_found
 from linkspan.server.handlers import Run, target_of
@@ -199,8 +199,11 @@ class ExtensionItemCall(ItemMethod[Any]):
     def serve(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         """Begin a request about an item that exists for its caller. Raises: what the extension raises."""
         key = target_of(request.params) or ""
-        if self.registry.get(key, request.shown) is None:
+        item: Listed | None = self.registry.get(key, request.shown)
+        if item is None:
             return self.unknown(request, key, observation)
+        if item.mounted is not None:
+            return item.mounted.begin(request, settings, observation, self.host.rounds, self.host.failures, key)
         step = self._begin(request)
         return as_run(step, self.host, observation) if isinstance(step, Call) else step
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -38,7 +38,7 @@ from linkspan.schema.parameters import Parameters, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.summary import types_of
 from linkspan.server.asking import InputNeeded, Round, Rounds, cannot_ask
-from linkspan.server.configuration import Sharing
+from linkspan.server.configuration import Settings, Sharing
 from linkspan.server.context import Context
 from linkspan.server.limits import Limited
 from linkspan.server.observation import Around, Failures, Observation, Report
@@ -57,6 +57,7 @@ __all__ = [
     "Function",
     "Handler",
     "Later",
+    "MountedItem",
     "Preparation",
     "Run",
     "bound_method",
@@ -505,6 +506,41 @@ def once_listening(sharing: Sharing, request: Request, first: Outcome | Call) ->
 
 def _not_yet() -> object:
     raise NotImplementedError
+
+
+class MountedItem(Protocol):
+    """An item of a mounted server, and what serves it there: see `server.mounting`."""
+
+    @property
+    def server(self) -> str:
+        """The name of the mounted server."""
+        ...
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the mounted server has not switched it off."""
+        ...
+
+    def begin(
+        self,
+        request: Request,
+        settings: Settings,
+        observation: Observation | None,
+        rounds: Rounds,
+        failures: Failures,
+        target: str,
+    ) -> Call:
+        """Return the call of a request about it. Raises: RemoteProtocolError for a state of questions that is not good."""
+        ...
+
+    def plain(self, request: Request) -> tuple[Any, Settings, Failures] | None:
+        """Return the tool, and what reports its failures, where nothing but its function runs for a call; else None."""
+        ...
+
+    @property
+    def completes(self) -> bool:
+        """Whether the mounted server completes arguments."""
+        ...
 
 
 class Run(Call, kw_only=True):

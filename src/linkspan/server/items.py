@@ -9,7 +9,7 @@ import msgspec
 
 from linkspan.errors import RegistrationError
 from linkspan.server.catalogue import Listed, Registry
-from linkspan.server.handlers import Handler
+from linkspan.server.handlers import Handler, MountedItem
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.types.base import Wire
 
@@ -25,6 +25,8 @@ class BoundItem(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[str, ...]
     handler: Handler | None = None
     derived: tuple[str, ...] = ()
+    mounted: MountedItem | None = None
+    """What serves it, if that is a mounted server."""
 
 
 class _Add(Protocol):

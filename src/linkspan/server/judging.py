@@ -96,7 +96,7 @@ class Judges:
         make_context = cache(lambda: self._make_context(request, round))
 
         def ask(condition: Condition) -> object:
-            run = partial(condition.holds, make_context)
+            run = partial(condition.holds, make_context, request)
             return run() if Context.ambient is None else Context.ambient(make_context, run)
 
         def report(condition: Condition, error: Exception) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, TypeAlias, cast, get_args, get_origin
+from typing import Any, Protocol, TypeAlias, cast, get_args, get_origin
 
 import msgspec
 
@@ -30,7 +30,7 @@ from linkspan.schema.annotations import (
     underlying,
 )
 
-__all__ = ["LifespanFunction", "LifespanPart", "LifespanPlan", "check_timeout", "compile_lifespan"]
+__all__ = ["LifespanFunction", "LifespanPart", "LifespanPlan", "OpenedPart", "check_timeout", "compile_lifespan"]
 
 LifespanFunction: TypeAlias = (
     Callable[..., Iterator[object]]
@@ -43,6 +43,38 @@ LifespanFunction: TypeAlias = (
 _HOW = "write a generator function with one `yield`, or a function that returns a context manager"
 
 
+class OpenedPart(Protocol):
+    """A part of a lifespan: a function of the author, or the lifespan of a mounted server."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        ...
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it lives on an event loop."""
+        ...
+
+    @property
+    def provides(self) -> type | None:
+        """The class of what it yields, for which handlers can ask."""
+        ...
+
+    @property
+    def is_own(self) -> bool:
+        """Whether what it yields is for the handlers of this server."""
+        ...
+
+    def open(self) -> AbstractContextManager[object]:
+        """Return what is entered and left in one thread. Raises: what the author's function raises, TypeError."""
+        ...
+
+    def open_async(self) -> AbstractAsyncContextManager[object]:
+        """Return what is entered and left in one task. Raises: what the author's function raises, TypeError."""
+        ...
+
+
 class LifespanPart(msgspec.Struct, frozen=True, eq=False):
     """One function of the author, looked at once."""
 
@@ -52,6 +84,7 @@ class LifespanPart(msgspec.Struct, frozen=True, eq=False):
     is_async: bool
     provides: type | None
     """The class of what it yields, if its hints name one that is not a type of JSON."""
+    is_own: bool = True
 
     def open(self) -> AbstractContextManager[object]:
         """Return what is entered and left in one thread. Raises: what the author's function raises, TypeError."""
@@ -73,7 +106,7 @@ class LifespanPart(msgspec.Struct, frozen=True, eq=False):
 class LifespanPlan(msgspec.Struct, frozen=True, eq=False):
     """The lifespan of a server: its parts are entered in their order, and left in reverse order."""
 
-    parts: tuple[LifespanPart, ...]
+    parts: tuple[OpenedPart, ...]
     timeout: float
     """Seconds that each may take to close."""
     refuse: Callable[[BaseException], str]
@@ -99,7 +132,7 @@ class LifespanPlan(msgspec.Struct, frozen=True, eq=False):
         """The classes of what it yields, for which handlers can ask."""
         return [each.provides for each in self.parts if each.provides is not None]
 
-    def followed_by(self, part: LifespanPart) -> LifespanPlan:
+    def followed_by(self, part: OpenedPart) -> LifespanPlan:
         """Return a plan with one more part. Raises: RegistrationError for a class that another part yields already."""
         for each in self.parts:
             if part.provides is not None and each.provides is part.provides:

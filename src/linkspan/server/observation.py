@@ -329,7 +329,7 @@ class Failures:
         incident = self._system.random(3).hex().upper()
         if what is None:
             request.incident = incident
-            what = f"tool {request.params.name!r}" if isinstance(request.params, CallToolParams) else request.method
+            what = f"tool {request.target!r}" if isinstance(request.params, CallToolParams) else request.method
         getLogger("linkspan.server").error(
             "%s failed (incident %s)", what, incident, exc_info=error, extra=log_facts(request)
         )

@@ -13,7 +13,15 @@ from linkspan.keywords import described_by, refusing
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content_blocks import blocks_of, changed, checked, is_block, meta_of
-from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, from_text, is_function
+from linkspan.server.handlers import (
+    Function,
+    Handler,
+    MountedItem,
+    bound_method,
+    compile_handler,
+    from_text,
+    is_function,
+)
 from linkspan.server.tools import PromptDefinition, check_name, defined, function_name, snake_case
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.types.base import JSON, Icon, JSONObject, Meta, Role, is_mapping
@@ -126,6 +134,8 @@ class BoundPrompt(msgspec.Struct, frozen=True):
     tags: frozenset[str] = frozenset()
     when: Condition | None = None
     scopes: tuple[str, ...] = ()
+    mounted: MountedItem | None = None
+    """What serves it, if that is a mounted server."""
 
     def decode(self, given: Mapping[str, str]) -> JSONObject:
         """Check the arguments: texts on the wire, what the hints say in the function.

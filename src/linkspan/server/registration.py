@@ -18,7 +18,7 @@ from linkspan.core.waiting import Change
 from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
 from linkspan.keywords import closed, described_by, refusing
 from linkspan.revisions import served_revisions
-from linkspan.revisions.neutral import NO_FACTS, TransportInfo
+from linkspan.revisions.neutral import NO_FACTS, NOTHING, TransportInfo
 from linkspan.server.announcing import Announcer
 from linkspan.server.catalogue import Catalogue, ItemT, Registry, check_pinned
 from linkspan.server.configuration import (
@@ -67,7 +67,7 @@ from linkspan.server.tools import (
     bind_tool,
     own_name,
 )
-from linkspan.server.visibility import Kind
+from linkspan.server.visibility import Kind, When
 from linkspan.text import no_attribute
 from linkspan.types.base import JSON, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from linkspan.core.http_exchange import Page
     from linkspan.server.items import Items
     from linkspan.server.lifespan import LifespanFunction
+    from linkspan.server.mounting import Mounted, Site
     from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
     from linkspan.server.task_settings import TaskEngine
     from linkspan.server.telemetry import Telemetry
@@ -178,7 +179,7 @@ class BaseServer(metaclass=ProposesRevision):
         check_pinned(pinned, implementation)
         self._profile = Profile(
             implementation,
-            instructions=instructions,
+            own_instructions=instructions,
             pinned=pinned,
             served=served_revisions(revisions),
             server_context=server_context,
@@ -204,6 +205,7 @@ class BaseServer(metaclass=ProposesRevision):
         self._structured_text = structured_text
         self._coerce = coerce
         self._watches: tuple[Callable[[], object], ...] = ()  # look for changes as long as there are connections
+        self._mounted: tuple[BaseServer, ...] = ()
         self._looked = self._traced = self._completes_unchecked = False
         self.lifespan_timeout = lifespan_timeout
         for each in _each_lifespan(lifespan):
@@ -249,11 +251,11 @@ class BaseServer(metaclass=ProposesRevision):
     @property
     def instructions(self) -> str | None:
         """How a model should use the server."""
-        return self._profile.instructions
+        return self._profile.own_instructions
 
     @instructions.setter
     def instructions(self, value: str | None) -> None:
-        self._profile.instructions = value
+        self._profile.own_instructions = value
 
     if TYPE_CHECKING:
         protocol_version: ClassVar[str | None]  # checkers see nothing of the metaclass's, and would refuse to set it
@@ -485,8 +487,11 @@ class BaseServer(metaclass=ProposesRevision):
 
     # What all four kinds do.
 
-    def _add(self, registry: Registry[ItemT], items: Sequence[ItemT], *, notify: bool = False) -> None:
+    def _register(self, registry: Registry[ItemT], items: Sequence[ItemT]) -> None:
         self._catalogue.add(registry, items, self._profile.pinned)
+
+    def _add(self, registry: Registry[ItemT], items: Sequence[ItemT], *, notify: bool = False) -> None:
+        self._register(registry, items)
         shown = [each for each in items if registry.is_on(each)]
         if shown and self._auto_notify:
             self._announcer.list_changed(registry.spec.capability, shown)
@@ -533,6 +538,58 @@ class BaseServer(metaclass=ProposesRevision):
         for each, items in moved.items():
             self._announcer.list_changed(each, items)
         return sum(map(len, moved.values()))
+
+    # Servers inside this one.
+
+    @closed
+    def mount(
+        self,
+        server: BaseServer,
+        prefix: str | None = None,
+        *,
+        only: Sequence[str] = (),
+        hide: Sequence[str] = (),
+        rename: Mapping[str, str] = NOTHING,
+        when: When | None = None,
+        scopes: Sequence[str] = (),
+        tags: Sequence[str] | set[str] | frozenset[str] = (),
+        name: str | None = None,
+    ) -> Mounted:
+        """Offer what another server offers, too: its tools, prompts, resources and templates, now and later.
+
+            weather = shop.mount(forecasts, "weather", hide=["delete_*"])
+            weather.remove()
+
+        The other server serves them, with its own middleware, lifespan, context, configuration and completions; the middleware
+        of this one is around that. It may be mounted several times, in several servers, and have servers mounted in itself, 8
+        levels deep.
+
+        - `prefix`: tools and prompts are called `prefix_name` here. URIs stay as they are.
+        - `only`, `hide`: patterns of names, or of URIs, such as "get_*"; "tag:beta"; "readOnly" and "destructive" for tools
+          with these annotations. With `only`, nothing else exists here; what `hide` means does not exist.
+        - `rename`: other names for tools and prompts; these get no prefix.
+        - `when`, `scopes`, `tags`: as for a tool, for all of them; what an item has itself holds besides.
+        - `name`: what logs and instructions call the server; its own name if left out.
+
+        Custom methods are not offered here, nor is what `resources_read_handler` reads that no resource or template names.
+        Raises: RegistrationError for a name that both servers have, and for servers inside each other.
+        """
+        from linkspan.server.mounting import MountOptions, mount
+
+        if not isinstance(server, BaseServer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RegistrationError(f"mount() takes a Server, not {server!r}")
+        mounted = mount(
+            self._site(), server._site(), MountOptions(prefix, name, only, hide, rename, when, scopes, tags)
+        )
+        self._mounted = (*self._mounted, server)
+        self._completes_unchecked = True
+        return mounted
+
+    def _site(self) -> Site:
+        """Return what mounting needs of a server."""
+        from linkspan.server.mounting import Site
+
+        return Site(self._catalogue, self._dispatcher, self._announcer, self._register, self._auto_notify)
 
     # Around a call.
 
@@ -697,9 +754,14 @@ class BaseServer(metaclass=ProposesRevision):
         )
         if notified and not one_shot:
             self._announcer.add(connection)
-            for watch in self._watches:
-                watch()
+            self._watch()
         return connection
+
+    def _watch(self) -> None:
+        for watch in self._watches:
+            watch()
+        for each in self._mounted:
+            each._watch()
 
     def _check_completions(self) -> None:
         """Refuse completions of prompts, templates and arguments that do not exist, which nothing would ever call.
@@ -709,6 +771,8 @@ class BaseServer(metaclass=ProposesRevision):
         from linkspan.server.completion import check_completers
 
         check_completers(self._catalogue, may_come=self._auto_notify or self._dispatcher.lifespan is not None)
+        for each in self._mounted:
+            each._check_completions()
         self._completes_unchecked = False
 
     def watch(self, telemetry: Telemetry) -> None:

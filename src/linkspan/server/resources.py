@@ -16,7 +16,7 @@ from linkspan.keywords import described_by
 from linkspan.revisions.neutral import InputRequired, Outcome
 from linkspan.schema.annotations import parse_docstring
 from linkspan.server.content_blocks import Media, changed, checked, contents_of
-from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, describe, from_text
+from linkspan.server.handlers import Function, Handler, MountedItem, bound_method, compile_handler, describe, from_text
 from linkspan.server.tools import Description, own_name, snake_case
 from linkspan.server.visibility import Condition, check_scopes, check_tags, compile_condition
 from linkspan.types.base import JSON, Annotations, Icon, JSONObject, Meta, is_array, is_mapping
@@ -178,6 +178,8 @@ class BoundResource(msgspec.Struct, frozen=True):
     tags: frozenset[str] = frozenset()
     when: Condition | None = None
     scopes: tuple[str, ...] = ()
+    mounted: MountedItem | None = None
+    """What serves it, if that is a mounted server."""
 
 
 OF_A_FILE = ("size", "annotations")
@@ -194,6 +196,8 @@ class BoundTemplate(msgspec.Struct, frozen=True):
     tags: frozenset[str] = frozenset()
     when: Condition | None = None
     scopes: tuple[str, ...] = ()
+    mounted: MountedItem | None = None
+    """What serves it, if that is a mounted server."""
 
     def decode(self, variables: Mapping[str, str]) -> JSONObject:
         """Turn the variables of a URI into the function's arguments. Raises: ArgumentsInvalid."""

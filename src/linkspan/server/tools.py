@@ -20,7 +20,7 @@ from linkspan.revisions.stepdown import is_told
 from linkspan.schema.annotations import is_class, parse_docstring, return_hint
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content_blocks import BYTES, blocks_of, changed, content_types, is_content, meta_of
-from linkspan.server.handlers import Function, Handler, bound_method, compile_handler, is_function
+from linkspan.server.handlers import Function, Handler, MountedItem, bound_method, compile_handler, is_function
 from linkspan.server.task_settings import Task, task_of
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire
@@ -280,6 +280,8 @@ class BoundTool(msgspec.Struct, frozen=True):
     scopes: tuple[str, ...] = ()
     task: Task | None = None
     """How it runs as a task, if it may."""
+    mounted: MountedItem | None = None
+    """What serves it, if that is a mounted server."""
 
     def outcome(self, value: object) -> Outcome:
         """Turn what the function returned into a result.

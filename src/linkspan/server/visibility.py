@@ -28,6 +28,7 @@ from linkspan.schema.annotations import (
 from linkspan.server.steps import Step
 
 if TYPE_CHECKING:
+    from linkspan.revisions.neutral import Request
     from linkspan.server.context import Context
 
 __all__ = ["KINDS", "Condition", "Kind", "Switches", "When", "check_scopes", "check_tags", "compile_condition", "judge"]
@@ -46,8 +47,8 @@ class Condition(msgspec.Struct, frozen=True, eq=False):
     takes_context: bool
     is_async: bool
 
-    def holds(self, make_context: Callable[[], Context]) -> object:
-        """Ask the function; returns what it returns. Raises: what it, or making its context, raises."""
+    def holds(self, make_context: Callable[[], Context], request: Request) -> object:
+        """Ask the function about a request; returns what it returns. Raises: what it, or making its context, raises."""
         function: Callable[..., object] = self.function
         return function(make_context()) if self.takes_context else function()
 

@@ -34,6 +34,11 @@ class Complete(Method[CompleteParams]):
 
         params = request.params
         assert isinstance(params, CompleteParams)
+        item = self.item(params, request.shown)
+        if item is not None and item.mounted is not None and item.mounted.completes and self.handler(params) is None:
+            return item.mounted.begin(
+                request, settings, observation, self.host.rounds, self.host.failures, params.target
+            )
         found = find_completer(self.host.catalogue, request, params)
         if not isinstance(found, tuple):
             return found

@@ -43,8 +43,8 @@ class Host(Protocol):
     def rounds(self) -> Rounds: ...
     @property
     def failures(self) -> Failures: ...
-    def count_repairs(self, request: Request, tool: str, repairs: Sequence[str]) -> None:
-        """Count, and log, what was repaired in the arguments of a call."""
+    def count_repairs(self, request: Request, repairs: Sequence[str]) -> None:
+        """Count, and log, what was repaired in the arguments of a call of a tool."""
         ...
 
     def run(

@@ -42,12 +42,16 @@ class GetPrompt(ItemMethod[GetPromptParams]):
             return self.unknown(request, params.name, observation)
         if observation is not None:
             observation.data["prompt_name"] = params.name
+        if prompt.mounted is not None:
+            return prompt.mounted.begin(
+                request, settings, observation, self.host.rounds, self.host.failures, params.name
+            )
         try:
             arguments = prompt.decode(params.arguments or {})
         except ArgumentsInvalid as problem:
             if observation is not None:
                 observation.note_error(problem.kind)
-            return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {params.name}: {problem}")
+            return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {request.target}: {problem}")
         except RemoteProtocolError:
             if observation is not None:
                 observation.note_error("missing_required_arguments")

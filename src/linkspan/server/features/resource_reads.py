@@ -55,6 +55,8 @@ class ReadResource(Method[ReadResourceParams]):
         if handler is None:
             assert found is not None
             item, variables = found
+            if item.mounted is not None:
+                return item.mounted.begin(request, settings, observation, self.host.rounds, self.host.failures, uri)
             handler, arguments, mime_type = item.handler, {}, item.spec.mime_type
             if isinstance(item, BoundResource):
                 if item.value is not None:

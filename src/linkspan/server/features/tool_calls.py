@@ -51,6 +51,8 @@ class CallTool(ItemMethod[CallToolParams]):
             observation.data["tool_name"] = params.name
         if tool.when is not None and (wrong := _wrong_headers(request, params, tool)) is not None:
             return wrong
+        if tool.mounted is not None:
+            return tool.mounted.begin(request, settings, observation, self.host.rounds, self.host.failures, params.name)
         try:
             arguments, repairs = tool.handler.parameters.decode(
                 params.arguments, repair=settings.repair_arguments, check=settings.validate_tool_call_arguments
@@ -63,9 +65,9 @@ class CallTool(ItemMethod[CallToolParams]):
                 return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: arguments must be an object, not {kind}")
             if observation is not None:
                 observation.note_error(problem.kind)
-            return tool_error(f"{params.name}: {problem}")
+            return tool_error(f"{request.target}: {problem}")
         if repairs:
-            self.host.count_repairs(request, params.name, repairs)
+            self.host.count_repairs(request, repairs)
         conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
         return self.host.run(request, settings, observation, tool.handler, arguments, conclude, params.name)
 
@@ -79,8 +81,13 @@ class CallTool(ItemMethod[CallToolParams]):
         params = request.params
         assert isinstance(params, CallToolParams)
         tool = self.registry.get(params.name)
-        if tool is None or not tool.is_plain:
+        if tool is None:
             return None
+        failures = self.host.failures
+        if not tool.is_plain:
+            if tool.mounted is None or (found := tool.mounted.plain(request)) is None:
+                return None
+            tool, settings, failures = found
         handler = tool.handler
         try:
             arguments, repairs = handler.parameters.decode(params.arguments, repair=settings.repair_arguments)
@@ -95,7 +102,7 @@ class CallTool(ItemMethod[CallToolParams]):
             handler.is_async,
             handler.inline,
             rounds=self.host.rounds,
-            failures=self.host.failures,
+            failures=failures,
             current=NO_QUESTIONS,
             conclude=conclude,
             target=params.name,
