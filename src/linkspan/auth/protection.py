@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal, cast
+from typing import Final, Literal, Self, TypedDict, Unpack, cast
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -24,7 +24,15 @@ from linkspan.wire.challenges import is_scope, write_challenge
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.jsonrpc import encode
 
-__all__ = ["BadCredentials", "Credentials", "Protected", "metadata_answer", "metadata_places", "metadata_url"]
+__all__ = [
+    "BadCredentials",
+    "Credentials",
+    "Protected",
+    "ProtectedOptions",
+    "metadata_answer",
+    "metadata_places",
+    "metadata_url",
+]
 
 _BEARER: Final = re.compile(r"(?P<scheme>bearer|dpop) +(?P<token>[A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _SECOND: Final = re.compile(r"(?:^|,)\s*(?:bearer|dpop)(?:\s|$)", re.IGNORECASE)
@@ -51,6 +59,20 @@ class Credentials(msgspec.Struct, frozen=True):
     token: str
     scheme: Literal["bearer", "dpop", "key"] = "bearer"
     proof: str | None = None
+
+
+class ProtectedOptions(TypedDict, total=False):
+    """What presets such as `Protected.keycloak` take besides, as `Protected` does."""
+
+    verify: Verifier | Checker | Sequence[Verifier | Checker]
+    """Further verifiers, such as `ApiKeys`."""
+    scopes: Sequence[str]
+    implies: Mapping[str, Sequence[str]] | None
+    dpop: Literal["accepted", "required"]
+    nonce_key: bytes | None
+    exchange: TokenExchange | None
+    name: str | None
+    documentation: str | None
 
 
 class Protected:
@@ -88,8 +110,7 @@ class Protected:
 
         Raises: ValueError; LinkspanError where the extra `auth` is needed and missing.
         """
-        given = cast("list[Verifier | Checker]", [*verify] if isinstance(verify, list | tuple) else [verify])
-        verifiers = [_as_verifier(each) for each in given] + ([Jwt(issuer)] if issuer is not None else [])
+        verifiers = [*_verifiers(verify), *([Jwt(issuer)] if issuer is not None else [])]
         # Those first that know by the token itself whether it is theirs, and functions last.
         self.verifiers: Sequence[Verifier] = sorted(
             verifiers, key=lambda each: (not isinstance(each, Jwt), isinstance(each, FunctionVerifier))
@@ -121,6 +142,35 @@ class Protected:
 
     def __repr__(self) -> str:
         return f"Protected({self.resource!r}, verify={list(self.verifiers)!r})"
+
+    # Presets: one call for one identity provider.
+
+    @classmethod
+    def keycloak(cls, realm_url: str, *, resource: str | None = None, **options: Unpack[ProtectedOptions]) -> Self:
+        """Take the access tokens of a realm of Keycloak, such as `https://id.example.com/realms/staff`.
+
+        `resource` is the URL of the server; it and `options` are those of `Protected`. Name at least one scope in `scopes`.
+
+        To click at Keycloak (realm settings of the admin console):
+
+        1. Client scopes: create the scope that `scopes` names, of type Optional. On it, Mappers, Configure a new mapper,
+           Audience: *Included Custom Audience* is the URL of the server.
+        2. Clients, Client registration, Anonymous access policies, Trusted Hosts: add the hosts of your users and of the pages
+           that clients name (127.0.0.1, localhost). Else register a client by hand, and give its id to your users.
+
+        Source: Keycloak, Server Administration Guide (audience support, client registration policies). Raises: ValueError;
+        LinkspanError where the extra `auth` is missing.
+        """
+        from linkspan.auth import providers
+
+        return cls._preset(providers.keycloak(realm_url), resource, options)
+
+    @classmethod
+    def _preset(cls, verifier: Verifier, resource: str | None, options: ProtectedOptions) -> Self:
+        """Return what takes tokens that `verifier` knows, and those of the verifiers among the options."""
+        given: ProtectedOptions = {**options}
+        given["verify"] = [verifier, *_verifiers(options.get("verify", ()))]
+        return cls(resource, **given)
 
     @property
     def secret_headers(self) -> tuple[str, ...]:
@@ -235,6 +285,12 @@ def metadata_places(resource: str) -> tuple[str, ...]:
 def metadata_url(resource: str, *, below: bool) -> str:
     """Return where the metadata are: at the root of the origin, or `below` the resource, where the rest is another app's."""
     return resource.rstrip("/") + METADATA_PATH if below else resource_metadata_urls(resource)[0]
+
+
+def _verifiers(given: Verifier | Checker | Sequence[Verifier | Checker]) -> list[Verifier]:
+    """Return one or several as a list. Raises: ValueError."""
+    several = cast("list[Verifier | Checker]", [*given] if isinstance(given, list | tuple) else [given])
+    return [_as_verifier(each) for each in several]
 
 
 def _as_verifier(given: Verifier | Checker) -> Verifier:

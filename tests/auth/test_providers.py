@@ -1,0 +1,243 @@
+"""Presets of `Protected` against stand-ins of their providers on loopback: documents and tokens have the published shapes.
+
+No provider is asked here. A stand-in answers what the pages of the provider show, and a server in this process is called with
+tokens that it has signed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from linkspan import Context, Server
+from linkspan.auth.protection import Protected
+from linkspan.auth.verifying import ApiKeys
+from linkspan.revisions import LATEST
+from linkspan.revisions.neutral import Grant
+from tokens import JWKS, RESOURCE, token
+
+META = "io.modelcontextprotocol/"
+
+
+Responder = Callable[[Mapping[str, str], bytes], tuple[int, Any]]
+"""Returns a status and a document for the headers, by names in lower case, and the body of a request."""
+
+
+def missing(headers: Mapping[str, str], body: bytes) -> tuple[int, Any]:
+    return 404, {"message": "Not Found"}
+
+
+class StandIn:
+    """A provider on loopback, which answers at its paths and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, Responder] = {}
+        """What is at a path."""
+        self.asked: list[tuple[str, str]] = []
+        standin = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                length = int(self.headers.get("content-length") or 0)
+                body = self.rfile.read(length)
+                standin.asked.append((self.command, self.path))
+                found = standin.routes.get(self.path, missing)
+                status, document = found({name.lower(): value for name, value in self.headers.items()}, body)
+                data = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_POST = do_GET
+
+            def log_message(self, format: str, *_: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+        threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def publish(self, path: str, document: Any) -> None:
+        """Answer with a document at a path."""
+        self.routes[path] = lambda headers, body: (200, document)
+
+    def issuer(self, path: str = "", **more: Any) -> str:
+        """Publish the metadata of an issuer and its keys; return the issuer."""
+        issuer = self.url + path
+        place = "/.well-known/openid-configuration"
+        document = {"issuer": issuer, "jwks_uri": f"{self.url}/keys", **more}
+        self.publish(path.rstrip("/") + place, document)
+        self.publish("/keys", JWKS)
+        return issuer
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self.http.shutdown()
+        self.http.server_close()
+
+
+@pytest.fixture
+def standin() -> Iterator[StandIn]:
+    found = StandIn()
+    yield found
+    found.stop()
+
+
+class Called:
+    """The response of a protected server to a call with a token."""
+
+    def __init__(self, protected: Protected, given: str | None, tool: str = "who") -> None:
+        server = Server("files", auth=protected)
+
+        @server.tool
+        def who(ctx: Context) -> dict[str, Any]:
+            """Return what is known of the caller."""
+            grant = ctx.grant
+            assert grant is not None
+            return {
+                "principal": ctx.principal,
+                "client": grant.client_id,
+                "scopes": sorted(grant.scopes),
+                "roles": sorted(grant.roles),
+                "claims": dict(grant.claims),
+            }
+
+        @server.tool(scopes=["files.write"])
+        def write() -> str:
+            """Do what needs a scope."""
+            return "written"
+
+        meta = {
+            "protocolVersion": LATEST.date,
+            "clientCapabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+        request = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": {}, "_meta": {META + name: each for name, each in meta.items()}},
+        }
+        data = json.dumps(request).encode()
+        environ: dict[str, Any] = {
+            "REQUEST_METHOD": "POST",
+            "SCRIPT_NAME": "",
+            "PATH_INFO": "/mcp",
+            "QUERY_STRING": "",
+            "SERVER_NAME": "api.example.com",
+            "SERVER_PORT": "443",
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "REMOTE_ADDR": "127.0.0.1",
+            "HTTP_HOST": "api.example.com",
+            "HTTP_ACCEPT": "application/json, text/event-stream",
+            "HTTP_MCP_PROTOCOL_VERSION": LATEST.date,
+            "HTTP_MCP_METHOD": "tools/call",
+            "HTTP_MCP_NAME": tool,
+            "CONTENT_TYPE": "application/json",
+            "CONTENT_LENGTH": str(len(data)),
+            "wsgi.url_scheme": "https",
+            "wsgi.input": io.BytesIO(data),
+        }
+        if given is not None:
+            environ["HTTP_AUTHORIZATION"] = f"Bearer {given}"
+        app: Callable[..., Any] = server.wsgi(allowed_hosts=["api.example.com"])
+        body = b"".join(app(environ, self._start))
+        text = body.decode()
+        self.body = json.loads(text.partition("data: ")[2] if text.startswith(("event", "data")) else text)
+
+    def _start(self, status: str, headers: list[tuple[str, str]], *_: Any) -> None:
+        self.status = int(status.split()[0])
+        self.headers = {name.lower(): value for name, value in headers}
+
+    @property
+    def caller(self) -> dict[str, Any]:
+        """What the server knew of the caller."""
+        assert self.status == 200, self.body
+        found: dict[str, Any] = self.body["result"]["structuredContent"]
+        return found
+
+
+def published(protected: Protected) -> dict[str, Any]:
+    """Return the metadata of a protected server."""
+    response = protected.metadata(protected.resource or "http://127.0.0.1:8000/mcp")
+    assert response is not None
+    found: dict[str, Any] = json.loads(response.body)
+    return found
+
+
+# Keycloak.
+
+REALM_ACCESS = {"realm_access": {"roles": ["offline_access", "editor"]}}
+
+
+def keycloak_token(issuer: str, **claims: Any) -> str:
+    """Return an access token as a realm signs it (Keycloak, Server Administration Guide)."""
+    given: dict[str, Any] = {
+        "iss": issuer,
+        "typ": "Bearer",
+        "azp": "mcp-client",
+        "client_id": None,
+        "scope": "openid files.read",
+        "sid": "s",
+        "acr": "1",
+        "jti": "onrtac:1",
+        **REALM_ACCESS,
+        **claims,
+    }
+    return token({"typ": "JWT"}, **given)
+
+
+def test_a_realm_of_keycloak_is_one_call(standin: StandIn) -> None:
+    issuer = standin.issuer("/realms/staff")
+    protected = Protected.keycloak(issuer + "/", resource=RESOURCE, scopes=["files.read"])
+    caller = Called(protected, keycloak_token(issuer)).caller
+    assert caller["principal"] == f"{issuer} sub ann"
+    assert (caller["client"], caller["scopes"]) == ("mcp-client", ["files.read", "openid"])
+    assert caller["roles"] == ["editor", "offline_access"]
+    found = published(protected)
+    assert (found["resource"], found["authorization_servers"]) == (RESOURCE, [issuer])
+    assert found["scopes_supported"] == ["files.read"]
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"typ": "ID"}, {"typ": "Refresh"}, {"aud": "account"}, {"aud": None}, {"exp": 1}, {"iss": "https://evil.example"}],
+)
+def test_a_token_of_a_realm_that_is_for_another_use_is_refused(claims: dict[str, Any], standin: StandIn) -> None:
+    issuer = standin.issuer("/realms/staff")
+    response = Called(Protected.keycloak(issuer, resource=RESOURCE), keycloak_token(issuer, **claims))
+    assert response.status == 401
+    assert "invalid_token" in response.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize(
+    "url", ["https://id.example.com", "https://id.example.com/realms/", "https://id.example.com/realms/x/account", "x"]
+)
+def test_a_url_of_keycloak_that_is_not_a_realm_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"realm_url must be the URL of a realm.*LS-616"):
+        Protected.keycloak(url)
+
+
+def test_a_preset_takes_further_verifiers_and_all_options(standin: StandIn) -> None:
+    issuer = standin.issuer("/realms/staff")
+    keys = ApiKeys({sha256(b"robot-key").hexdigest(): Grant("keys", subject="robot")})
+    protected = Protected.keycloak(issuer, resource=RESOURCE, verify=keys, name="Files")
+    assert Called(protected, "robot-key").caller["principal"] == "keys sub robot"
+    assert Called(protected, keycloak_token(issuer)).status == 200
+    assert published(protected)["resource_name"] == "Files"
+
+
+def test_a_provider_that_does_not_answer_is_no_fault_of_the_token(standin: StandIn) -> None:
+    issuer = standin.issuer("/realms/staff")
+    standin.stop()
+    response = Called(Protected.keycloak(issuer, resource=RESOURCE), keycloak_token(issuer))
+    assert (response.status, response.headers["retry-after"]) == (503, "5")
