@@ -15,14 +15,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from joserfc.jwk import RSAKey
 
 from linkspan import Context, Server
 from linkspan.auth.protection import Protected
 from linkspan.auth.verifying import ApiKeys
 from linkspan.revisions import LATEST
 from linkspan.revisions.neutral import Grant
-from tokens import JWKS, RESOURCE, token
+from tokens import RESOURCE, token
 
+RSA = RSAKey.generate_key(2048, {"kid": "r1", "use": "sig", "alg": "RS256"})
 META = "io.modelcontextprotocol/"
 
 
@@ -76,7 +78,7 @@ class StandIn:
         place = "/.well-known/openid-configuration"
         document = {"issuer": issuer, "jwks_uri": f"{self.url}/keys", **more}
         self.publish(path.rstrip("/") + place, document)
-        self.publish("/keys", JWKS)
+        self.publish("/keys", {"keys": [RSA.as_dict(private=False)]})
         return issuer
 
     def stop(self) -> None:
@@ -166,6 +168,14 @@ class Called:
         return found
 
 
+def issued(*defaults: Mapping[str, Any], **claims: Any) -> str:
+    """Return a JWT as these providers sign it; of members of the same name the last one counts, and None leaves it out."""
+    given: dict[str, Any] = {"client_id": None, "scope": None}
+    for each in (*defaults, claims):
+        given |= each
+    return token({"typ": "JWT", "alg": "RS256", "kid": "r1"}, RSA, **given)
+
+
 def published(protected: Protected) -> dict[str, Any]:
     """Return the metadata of a protected server."""
     response = protected.metadata(protected.resource or "http://127.0.0.1:8000/mcp")
@@ -181,19 +191,8 @@ REALM_ACCESS = {"realm_access": {"roles": ["offline_access", "editor"]}}
 
 def keycloak_token(issuer: str, **claims: Any) -> str:
     """Return an access token as a realm signs it (Keycloak, Server Administration Guide)."""
-    given: dict[str, Any] = {
-        "iss": issuer,
-        "typ": "Bearer",
-        "azp": "mcp-client",
-        "client_id": None,
-        "scope": "openid files.read",
-        "sid": "s",
-        "acr": "1",
-        "jti": "onrtac:1",
-        **REALM_ACCESS,
-        **claims,
-    }
-    return token({"typ": "JWT"}, **given)
+    shape = {"typ": "Bearer", "azp": "mcp-client", "scope": "openid files.read", "sid": "s", "acr": "1", "jti": "o:1"}
+    return issued(shape, REALM_ACCESS, {"iss": issuer}, claims)
 
 
 def test_a_realm_of_keycloak_is_one_call(standin: StandIn) -> None:
@@ -241,3 +240,101 @@ def test_a_provider_that_does_not_answer_is_no_fault_of_the_token(standin: Stand
     standin.stop()
     response = Called(Protected.keycloak(issuer, resource=RESOURCE), keycloak_token(issuer))
     assert (response.status, response.headers["retry-after"]) == (503, "5")
+
+
+# Microsoft Entra ID.
+
+TENANT, APP = "11111111-aaaa-4bbb-8ccc-222222222222", "33333333-dddd-4eee-8fff-444444444444"
+
+
+def entra_token(issuer: str, **claims: Any) -> str:
+    """Return an access token of version 2.0 (Microsoft identity platform, Access token claims reference)."""
+    shape = {
+        "aud": APP,
+        "azp": "55555555-dddd-4eee-8fff-666666666666",
+        "azpacr": "0",
+        "name": "Ann",
+        "oid": "o",
+        "preferred_username": "ann@example.com",
+        "rh": "0.x",
+        "scp": "files.read",
+        "tid": TENANT,
+        "uti": "u",
+        "ver": "2.0",
+    }
+    return issued(shape, {"iss": issuer}, claims)
+
+
+def entra(standin: StandIn, **options: Any) -> tuple[Protected, str]:
+    """Return a server with an app of the tenant of a stand-in, and the issuer."""
+    issuer = standin.issuer(f"/{TENANT}/v2.0", token_endpoint_auth_methods_supported=["client_secret_post"])
+    given: dict[str, Any] = {"resource": RESOURCE, "authority": standin.url, **options}
+    return Protected.entra(TENANT, APP, **given), issuer
+
+
+def test_an_app_of_entra_is_one_call(standin: StandIn) -> None:
+    protected, issuer = entra(standin, scopes=["files.read", "openid"])
+    caller = Called(Protected.entra(TENANT, APP, resource=RESOURCE, authority=standin.url), entra_token(issuer)).caller
+    assert caller["principal"] == f"{issuer} sub ann"
+    assert caller["scopes"] == ["files.read", f"{RESOURCE}/files.read"]
+    found = published(protected)
+    assert found["resource"] == RESOURCE
+    assert found["scopes_supported"] == [f"{RESOURCE}/files.read", "openid"], "the prefix is the resource"
+
+
+def test_a_refusal_of_an_app_of_entra_asks_for_scopes_with_the_prefix(standin: StandIn) -> None:
+    protected, issuer = entra(standin, scopes=["files.read"])
+    refused = Called(protected, None)
+    assert (refused.status, f'scope="{RESOURCE}/files.read"' in refused.headers["www-authenticate"]) == (401, True)
+    forbidden = Called(protected, entra_token(issuer), "write")
+    assert forbidden.status == 403
+    assert f'scope="{RESOURCE}/files.read {RESOURCE}/files.write"' in forbidden.headers["www-authenticate"]
+    assert Called(protected, entra_token(issuer, scp="files.read files.write"), "write").status == 200
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({"nonce": "n"}, "it is an ID token"),
+        ({"scp": None}, "lacks scp or roles"),
+        ({"scp": None, "azp": None, "roles": ["editor"]}, "lacks azp or appid"),
+        ({"aud": RESOURCE}, "the token is for"),
+        ({"iss": f"https://sts.windows.net/{TENANT}/", "ver": "1.0"}, "set requestedAccessTokenVersion to 2"),
+        ({"iss": "https://login.microsoftonline.com/9188040d-6c67-4c5b-b112-36a304b66dad/v2.0"}, "not trusted here"),
+    ],
+)
+def test_a_token_of_entra_that_is_for_another_use_is_refused(
+    claims: dict[str, Any], reason: str, standin: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    protected, issuer = entra(standin)
+    assert Called(protected, entra_token(issuer, **claims)).status == 401
+    assert reason in caplog.text
+
+
+def test_an_app_without_a_user_has_roles_at_entra(standin: StandIn) -> None:
+    protected, issuer = entra(standin)
+    caller = Called(protected, entra_token(issuer, scp=None, roles=["Files.Read.All"], idtyp="app")).caller
+    assert (caller["roles"], caller["scopes"]) == (["Files.Read.All"], [])
+
+
+def test_an_app_of_entra_may_have_another_uri_than_its_url() -> None:
+    protected = Protected.entra(TENANT.upper(), APP, app_id_uri=f"api://{APP}", scopes=["files.read"])
+    assert published(protected)["scopes_supported"] == [f"api://{APP}/files.read"]
+    assert published(protected)["authorization_servers"] == [f"https://login.microsoftonline.com/{TENANT}/v2.0"]
+    mended = published(Protected.entra(TENANT, APP, resource=RESOURCE + "/", scopes=["files.read"]))
+    assert (mended["resource"], mended["scopes_supported"]) == (RESOURCE, [f"{RESOURCE}/files.read"])
+
+
+@pytest.mark.parametrize(
+    ("tenant", "app", "options", "reason"),
+    [
+        ("common", APP, {"resource": RESOURCE}, r"tenant must be the Directory"),
+        ("contoso.onmicrosoft.com", APP, {"resource": RESOURCE}, r"tenant must be the Directory"),
+        (TENANT, f"api://{APP}", {"resource": RESOURCE}, r"app_id must be the Application"),
+        (TENANT, APP, {}, r"needs an https resource="),
+        (TENANT, APP, {"resource": "http://127.0.0.1:8000/mcp"}, r"needs an https resource="),
+    ],
+)
+def test_what_cannot_work_at_entra_is_refused(tenant: str, app: str, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=rf"{reason}.*LS-616"):
+        Protected.entra(tenant, app, **options)

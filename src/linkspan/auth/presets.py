@@ -37,6 +37,10 @@ class Preset(msgspec.Struct, frozen=True):
     """The first of these that a token has is its client."""
     required: Mapping[str, tuple[JSON, ...]] = {}
     """Claims that distinguish an access token from another kind of token, and the values that they may have."""
+    one_of: tuple[tuple[str, ...], ...] = ()
+    """Groups of claims. An access token has one of each."""
+    of_id_tokens: tuple[str, ...] = ()
+    """Claims that its ID tokens have, and its access tokens never."""
     registration: Registration = "open"
     opaque: bool = False
     """Its access tokens are opaque texts and not JWTs."""
@@ -71,6 +75,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
         "https://login.microsoftonline.com/TENANT/v2.0",
         scopes=(("scp",),),
         client=("azp", "appid"),
+        one_of=(("scp", "roles"), ("azp", "appid")),
+        of_id_tokens=("nonce", "at_hash", "c_hash"),
         registration="by hand",
         unlisted_pkce=True,
     ),

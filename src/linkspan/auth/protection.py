@@ -17,7 +17,7 @@ from linkspan.auth.exchanging import TokenExchange
 from linkspan.auth.metadata import METADATA_PATH, resource_metadata_urls
 from linkspan.auth.network import check_url
 from linkspan.auth.proofs import PROOF_ALGORITHMS
-from linkspan.auth.verifying import ApiKeys, Checker, FunctionVerifier, Introspection, Jwt, Verifier, require_jose
+from linkspan.auth.verifying import ApiKeys, Checker, FunctionVerifier, Jwt, Verifier, require_jose
 from linkspan.core.http_exchange import HttpResponse
 from linkspan.types.base import JSON
 from linkspan.wire.challenges import is_scope, write_challenge
@@ -36,6 +36,8 @@ __all__ = [
 
 _BEARER: Final = re.compile(r"(?P<scheme>bearer|dpop) +(?P<token>[A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _SECOND: Final = re.compile(r"(?:^|,)\s*(?:bearer|dpop)(?:\s|$)", re.IGNORECASE)
+_OPENID: Final = ("openid", "profile", "email", "address", "phone")
+"""Scopes that belong to every authorization server, and have no prefix (OpenID Connect Core, section 5.4)."""
 _UNWRITABLE: Final = re.compile(r"[^\x20-\x21\x23-\x5b\x5d-\x7e]")
 _READABLE: Final = (
     ("access-control-allow-origin", "*"),
@@ -129,6 +131,8 @@ class Protected:
             dict.fromkeys([*authorization_servers, *(each.issuer for each in verifiers if each.issuer)])
         )
         self.scopes = _checked_scopes(scopes)
+        prefixes = {getattr(each, "scope_prefix", "") for each in verifiers if each.issuer}
+        self._scope_prefix: str = prefixes.pop() if len(prefixes) == 1 else ""
         self.implies = {name: _checked_scopes(each) for name, each in (implies or {}).items()}
         self.dpop_required = dpop == "required"
         if self.dpop_required:
@@ -163,13 +167,47 @@ class Protected:
         """
         from linkspan.auth import providers
 
-        return cls._preset(providers.keycloak(realm_url), resource, options)
+        return cls._preset([providers.keycloak(realm_url)], resource, options)
 
     @classmethod
-    def _preset(cls, verifier: Verifier, resource: str | None, options: ProtectedOptions) -> Self:
-        """Return what takes tokens that `verifier` knows, and those of the verifiers among the options."""
+    def entra(
+        cls,
+        tenant: str,
+        app_id: str,
+        *,
+        resource: str | None = None,
+        app_id_uri: str | None = None,
+        authority: str = "https://login.microsoftonline.com",
+        **options: Unpack[ProtectedOptions],
+    ) -> Self:
+        """Take the access tokens of an app of Microsoft Entra ID. `tenant` and `app_id` are GUIDs of its page Overview.
+
+        `resource` is the URL of the server, https, and the Application ID URI as well: scopes have it in front. Else Entra
+        answers a login with AADSTS9010010. Name scopes without it (`scopes=["files.read"]`), here and at tools. Where the URI
+        cannot be the URL, such as on loopback, pass `app_id_uri="api://APP-ID"`; then each client must leave the resource out
+        (`OAuth(resource=False)`). `authority` is another one for a national cloud. `options` are those of `Protected`.
+
+        To click at Entra (App registrations):
+
+        1. New registration; Expose an API: the Application ID URI is the URL of the server, whose domain the tenant has
+           verified; Add a scope for each of `scopes`.
+        2. Manifest: `requestedAccessTokenVersion` is 2.
+        3. New registration for the client: Authentication, platform "Mobile and desktop applications", its redirect URI (also
+           that of Claude.ai); API permissions: the scopes. Give its Application ID to your users: clients cannot register.
+
+        Source: Microsoft identity platform, Access token claims reference; Expose a web API. Raises: ValueError; LinkspanError
+        where the extra `auth` is missing.
+        """
+        from linkspan.auth import providers
+
+        resource = resource.rstrip("/") if resource is not None else None
+        return cls._preset(providers.entra(tenant, app_id, app_id_uri or resource, authority), resource, options)
+
+    @classmethod
+    def _preset(cls, verifiers: Sequence[Verifier], resource: str | None, options: ProtectedOptions) -> Self:
+        """Return what takes tokens that `verifiers` know, and those of the verifiers among the options."""
         given: ProtectedOptions = {**options}
-        given["verify"] = [verifier, *_verifiers(options.get("verify", ()))]
+        given["verify"] = [*verifiers, *_verifiers(options.get("verify", ()))]
         return cls(resource, **given)
 
     @property
@@ -224,6 +262,11 @@ class Protected:
                 waiting += self.implies.get(scope, ())
         return frozenset(found)
 
+    def asked(self, scopes: Iterable[str]) -> list[str]:
+        """Return scopes as clients ask for them: with the prefix that the authorization server wants and its tokens leave out."""
+        prefix = self._scope_prefix
+        return [each if "://" in each or each in _OPENID else prefix + each for each in scopes]
+
     # What it is answered.
 
     def challenge(
@@ -237,7 +280,7 @@ class Protected:
     ) -> str:
         """Return the value of WWW-Authenticate. Without an `error`, because no token was there, it has none (RFC 6750, 3.1)."""
         bound = self.dpop_required or scheme == "dpop"
-        wanted = dict.fromkeys((*self.scopes, *scopes))
+        wanted = dict.fromkeys(self.asked((*self.scopes, *scopes)))
         return write_challenge(
             "DPoP" if bound else "Bearer",
             {
@@ -259,7 +302,7 @@ class Protected:
             "resource": resource,
             "authorization_servers": list(self.issuers),
             "bearer_methods_supported": ["header"],
-            "scopes_supported": list(self.scopes) or None,
+            "scopes_supported": self.asked(self.scopes) or None,
             "dpop_signing_alg_values_supported": list(PROOF_ALGORITHMS),
             "dpop_bound_access_tokens_required": self.dpop_required or None,
             **self._about,
@@ -295,7 +338,7 @@ def _verifiers(given: Verifier | Checker | Sequence[Verifier | Checker]) -> list
 
 def _as_verifier(given: Verifier | Checker) -> Verifier:
     """Return a verifier for one, or for a function. Raises: ValueError for anything else."""
-    if isinstance(given, Jwt | Introspection | ApiKeys | FunctionVerifier):
+    if isinstance(given, Verifier):
         return given
     if not callable(given):
         raise ValueError(f"verify= takes Jwt, Introspection, ApiKeys and functions, not {type(given).__name__}")

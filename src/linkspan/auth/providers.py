@@ -7,11 +7,15 @@ can work with MCP at all. Sources are named at each function.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
-from linkspan.auth.verifying import Jwt
+from linkspan.auth.jwks import TokenRefused, VerifyFlow
+from linkspan.auth.verifying import Jwt, Verified, Verifier
 
-__all__ = ["keycloak"]
+__all__ = ["entra", "keycloak"]
+
+_GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _REALM: Final = re.compile(r"https?://.+/realms/[^/?#]+")
 
@@ -24,3 +28,51 @@ def keycloak(realm_url: str) -> Jwt:
             f"realm_url must be the URL of a realm, such as https://id.example.com/realms/staff; got {realm_url!r} [LS-616]"
         )
     return Jwt(issuer, preset="keycloak")
+
+
+def entra(tenant: str, app_id: str, app_id_uri: str | None, authority: str) -> Sequence[Verifier]:
+    """Return what verifies access tokens of version 2.0, and what refuses those of 1.0 with the cure. Raises: ValueError.
+
+    Source: Microsoft identity platform, Access token claims reference.
+    """
+    tenant, app_id = tenant.lower(), app_id.lower()
+    if _GUID.fullmatch(tenant) is None:
+        raise ValueError(
+            f"tenant must be the Directory (tenant) ID, a GUID, as tokens have it; got {tenant!r} [LS-616]"
+        )
+    if _GUID.fullmatch(app_id) is None:
+        raise ValueError(f"app_id must be the Application (client) ID of the server, a GUID; got {app_id!r} [LS-616]")
+    if app_id_uri is None or not app_id_uri.startswith(("https://", "api://")):
+        raise ValueError(
+            "Protected.entra needs an https resource=, which is the Application ID URI too, or app_id_uri='api://APP-ID' "
+            f"for clients that leave the resource out; got {app_id_uri!r} [LS-616]"
+        )
+    issuer = f"{authority.rstrip('/')}/{tenant}/v2.0"
+    prefix = app_id_uri.rstrip("/") + "/"
+    old = _Unwanted(
+        f"https://sts.windows.net/{tenant}/",
+        "the token has version 1.0: set requestedAccessTokenVersion to 2 in the manifest of the app [LS-618]",
+    )
+    return Jwt(issuer, audience=app_id, scope_prefix=prefix, preset="entra"), old
+
+
+class _Unwanted:
+    """Refuses the tokens of an issuer, with a reason that names the cure."""
+
+    issuer = None
+
+    def __init__(self, issuer: str, reason: str) -> None:
+        self._issuer = issuer
+        self._reason = reason
+
+    def __repr__(self) -> str:
+        return f"not {self._issuer!r}"
+
+    def takes(self, issuer: str | None) -> bool:
+        """Return whether a token claims this issuer."""
+        return issuer == self._issuer
+
+    def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
+        """Raise TokenRefused."""
+        yield from ()
+        raise TokenRefused(self._reason)

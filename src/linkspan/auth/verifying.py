@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import urlencode
 
 import msgspec
@@ -107,6 +107,7 @@ def owner_of(grant: Grant, token: str, *, is_alone: bool) -> str:
     return f"{grant.issuer} token {sha256(token.encode()).hexdigest()[:_DIGEST]}"
 
 
+@runtime_checkable
 class Verifier(Protocol):
     """One kind of token."""
 
@@ -142,7 +143,7 @@ class _OfIssuer:
         chosen = audience if audience is not None else self.preset.fixed_audience
         self.audience = None if chosen is None else frozenset([chosen] if isinstance(chosen, str) else chosen)
         self._audience_path = (audience_claim,) if audience_claim is not None else self.preset.audience
-        self._scope_prefix = scope_prefix
+        self.scope_prefix = scope_prefix
         if self._audience_path != ("aud",) and self.audience is None:
             raise ValueError(
                 f"tokens of {self.preset.name} name their client instead of this server: pass audience=[...] with the ids "
@@ -167,9 +168,7 @@ class _OfIssuer:
             raise TokenRefused(f"the token was issued by {_shown(claims['iss'])}, not by {self.issuer}")
         until = _check_times(claims, now, expires=expires)
         self._check_audience(claims, resource)
-        for name, values in self.preset.required.items():
-            if claims.get(name) not in values:
-                raise TokenRefused(f"{name} is {_shown(claims.get(name))}, which access tokens do not have")
+        self._check_kind(claims)
         names = frozenset(name for path in self.preset.scopes for name in _names(_at(claims, path)))
         subject = claims.get("sub")
         client = next((claims[each] for each in self.preset.client if isinstance(claims.get(each), str)), None)
@@ -177,13 +176,30 @@ class _OfIssuer:
             issuer=self.issuer,
             subject=subject if isinstance(subject, str) and subject else None,
             client_id=client,
-            scopes=names | {self._scope_prefix + each for each in names},
+            scopes=names | {self.scope_prefix + each for each in names},
             roles=frozenset(_names(_at(claims, self.preset.roles))),
             claims=read_only(claims),
             expires=until,
             thumbprint=_thumbprint(claims.get("cnf")),
         )
         return Verified(grant, owner_of(grant, token, is_alone=_is_alone(claims)), seconds)
+
+    def _check_kind(self, claims: JSONObject) -> None:
+        """Raise TokenRefused for a token of another kind than access tokens, such as an ID token."""
+        for name, values in self.preset.required.items():
+            if claims.get(name) not in values:
+                raise TokenRefused(f"{name} is {_shown(claims.get(name))}, which access tokens do not have")
+        for name in self.preset.of_id_tokens:
+            if name in claims:
+                raise TokenRefused(
+                    f"the token has the claim {name}, so it is an ID token of {self.preset.name} [LS-618]"
+                )
+        for names in self.preset.one_of:
+            if not any(claims.get(each) for each in names):
+                missing = " or ".join(names)
+                raise TokenRefused(
+                    f"the token lacks {missing}, which access tokens of {self.preset.name} have [LS-618]"
+                )
 
     def _check_audience(self, claims: JSONObject, resource: str) -> None:
         wanted = self.audience or {resource}

@@ -400,7 +400,7 @@ class Guard:
         if self._page is None or not for_a_browser or not self._gate.shows_page(headers):
             return refusal
         issuer = next(iter(self.protected.issuers), None)
-        login = {"issuer": issuer, "resource": self.resource, "scopes": list(self.protected.scopes)}
+        login = {"issuer": issuer, "resource": self.resource, "scopes": self.protected.asked(self.protected.scopes)}
         page = self._page(self.resource, facts, login)
         kept = [(name, value) for name, value in refusal.headers if name != "content-type"]
         return HttpResponse(refusal.status, (*page.headers, *kept), page.body)
