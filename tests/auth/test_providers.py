@@ -338,3 +338,57 @@ def test_an_app_of_entra_may_have_another_uri_than_its_url() -> None:
 def test_what_cannot_work_at_entra_is_refused(tenant: str, app: str, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=rf"{reason}.*LS-616"):
         Protected.entra(tenant, app, **options)
+
+
+# Okta.
+
+
+def okta_token(issuer: str, **claims: Any) -> str:
+    """Return an access token of a custom authorization server (Okta, Validate access tokens)."""
+    shape = {"ver": 1, "jti": "AT.0mP4", "cid": "0oa1", "uid": "00u1", "scp": ["files.read", "openid"], "auth_time": 1}
+    return issued(shape, {"iss": issuer, "sub": "ann@example.com"}, claims)
+
+
+def test_an_authorization_server_of_okta_is_one_call(standin: StandIn) -> None:
+    issuer = standin.issuer("/oauth2/aus1")
+    protected = Protected.okta(issuer + "/", resource=RESOURCE, scopes=["files.read"])
+    caller = Called(protected, okta_token(issuer, groups=["Everyone"])).caller
+    assert caller["principal"] == f"{issuer} sub ann@example.com"
+    assert (caller["client"], caller["scopes"], caller["roles"]) == ("0oa1", ["files.read", "openid"], ["Everyone"])
+    assert published(protected)["authorization_servers"] == [issuer]
+
+
+def test_the_default_server_of_okta_has_an_audience_of_its_own(standin: StandIn) -> None:
+    issuer = standin.issuer("/oauth2/default")
+    given = okta_token(issuer, aud="api://default")
+    assert Called(Protected.okta(issuer, resource=RESOURCE, audience="api://default"), given).status == 200
+    assert Called(Protected.okta(issuer, resource=RESOURCE), given).status == 401
+
+
+@pytest.mark.parametrize(
+    ("claims", "reason"),
+    [
+        ({"nonce": "n"}, "it is an ID token"),
+        ({"cid": None}, "lacks cid or client_id"),
+        ({"aud": "0oa1"}, "is for '0oa1'"),
+    ],
+)
+def test_a_token_of_okta_that_is_for_another_use_is_refused(
+    claims: dict[str, Any], reason: str, standin: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    issuer = standin.issuer("/oauth2/aus1")
+    assert Called(Protected.okta(issuer, resource=RESOURCE), okta_token(issuer, **claims)).status == 401
+    assert reason in caplog.text
+
+
+@pytest.mark.parametrize(
+    "issuer", ["https://org.okta.com", "https://org.okta.com/", "https://org-admin.okta.com/oauth2/default", "org"]
+)
+def test_the_org_server_of_okta_is_refused(issuer: str) -> None:
+    with pytest.raises(ValueError, match=r"of a custom authorization server.*LS-616"):
+        Protected.okta(issuer)
+
+
+def test_the_org_server_of_okta_is_refused_as_an_issuer_too() -> None:
+    with pytest.raises(ValueError, match=r"can be verified by Okta alone.*LS-616"):
+        Protected(RESOURCE, issuer="https://org.okta.com")

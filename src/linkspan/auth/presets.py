@@ -41,6 +41,8 @@ class Preset(msgspec.Struct, frozen=True):
     """Groups of claims. An access token has one of each."""
     of_id_tokens: tuple[str, ...] = ()
     """Claims that its ID tokens have, and its access tokens never."""
+    unverifiable: str = ""
+    """A regular expression for issuers of it whose tokens no other party can verify."""
     registration: Registration = "open"
     opaque: bool = False
     """Its access tokens are opaque texts and not JWTs."""
@@ -66,7 +68,10 @@ PRESETS: Final[Mapping[str, Preset]] = {
         "https://ORG.okta.com/oauth2/SERVER",
         scopes=(("scp",),),
         roles=("groups",),
-        client=("cid",),
+        client=("cid", "client_id"),
+        one_of=(("cid", "client_id"),),
+        of_id_tokens=("nonce", "at_hash"),
+        unverifiable=r"https://[^/]+",
         registration="by hand",
     ),
     "entra": Preset(

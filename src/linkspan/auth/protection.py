@@ -204,6 +204,34 @@ class Protected:
         return cls._preset(providers.entra(tenant, app_id, app_id_uri or resource, authority), resource, options)
 
     @classmethod
+    def okta(
+        cls,
+        issuer: str,
+        *,
+        resource: str | None = None,
+        audience: str | None = None,
+        **options: Unpack[ProtectedOptions],
+    ) -> Self:
+        """Take the access tokens of a custom authorization server of Okta, such as `https://ORG.okta.com/oauth2/SERVER`.
+
+        `resource` is the URL of the server, and `audience` what the authorization server has as its audience, if that is not
+        this URL (that of the server "default" is `api://default`). `options` are those of `Protected`.
+
+        To click at Okta (admin console):
+
+        1. Security, API, Add Authorization Server: its Audience is the URL of the server, its Issuer URI is `issuer`.
+        2. On it, Scopes: one for each of `scopes`; Access Policies: a policy, and a rule that allows them.
+        3. Applications, Create App Integration, OIDC, Native Application: the redirect URIs of the client. Give its client id
+           to your users: clients cannot register without a token of an administrator.
+
+        Source: Okta, Create an authorization server; Validate access tokens. Raises: ValueError; LinkspanError where the extra
+        `auth` is missing.
+        """
+        from linkspan.auth import providers
+
+        return cls._preset([providers.okta(issuer, audience)], resource, options)
+
+    @classmethod
     def _preset(cls, verifiers: Sequence[Verifier], resource: str | None, options: ProtectedOptions) -> Self:
         """Return what takes tokens that `verifiers` know, and those of the verifiers among the options."""
         given: ProtectedOptions = {**options}

@@ -13,10 +13,11 @@ from typing import Final
 from linkspan.auth.jwks import TokenRefused, VerifyFlow
 from linkspan.auth.verifying import Jwt, Verified, Verifier
 
-__all__ = ["entra", "keycloak"]
+__all__ = ["entra", "keycloak", "okta"]
 
 _GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+_OKTA: Final = re.compile(r"https?://[^/]+(?<!-admin\.okta\.com)/oauth2/[^/?#]+")
 _REALM: Final = re.compile(r"https?://.+/realms/[^/?#]+")
 
 
@@ -54,6 +55,20 @@ def entra(tenant: str, app_id: str, app_id_uri: str | None, authority: str) -> S
         "the token has version 1.0: set requestedAccessTokenVersion to 2 in the manifest of the app [LS-618]",
     )
     return Jwt(issuer, audience=app_id, scope_prefix=prefix, preset="entra"), old
+
+
+def okta(issuer: str, audience: str | None) -> Jwt:
+    """Return what verifies access tokens of a custom authorization server. Raises: ValueError.
+
+    Source: Okta, Validate access tokens; Authorization servers.
+    """
+    issuer = issuer.rstrip("/")
+    if _OKTA.fullmatch(issuer) is None:
+        raise ValueError(
+            "issuer must be that of a custom authorization server, such as https://ORG.okta.com/oauth2/SERVER, since tokens of "
+            f"the org server can be verified by Okta alone; got {issuer!r} [LS-616]"
+        )
+    return Jwt(issuer, audience=audience, preset="okta")
 
 
 class _Unwanted:

@@ -7,6 +7,7 @@ whatever a function recognizes. Spec: RFC 9068, RFC 7519, RFC 7662, RFC 8725.
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -237,6 +238,11 @@ class Jwt(_OfIssuer):
         super().__init__(issuer, audience, audience_claim, scope_prefix, preset)
         if self.preset.opaque:
             raise ValueError(f"the access tokens of {self.preset.name} are not JWTs: pass verify=, a function")
+        if re.fullmatch(self.preset.unverifiable, issuer):
+            raise ValueError(
+                f"tokens of {issuer} can be verified by {self.preset.name} alone: use a custom authorization server, such as "
+                f"{self.preset.example} [LS-616]"
+            )
         unknown = [each for each in algorithms if each not in ALGORITHMS]
         if unknown or not algorithms:
             raise ValueError(f"algorithms must be of {', '.join(ALGORITHMS)}; got {list(algorithms)!r}")
