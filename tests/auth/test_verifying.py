@@ -266,7 +266,29 @@ def test_the_metadata_may_be_at_any_of_the_well_known_places() -> None:
 
 def test_metadata_of_another_issuer_are_not_believed() -> None:
     with pytest.raises(IssuerUnavailable, match="write issuer= exactly like that"):
-        outcome(Jwt(ISSUER), token(now=NOW), reply(METADATA | {"issuer": ISSUER + "/"}))
+        outcome(Jwt(ISSUER), token(now=NOW), reply(METADATA | {"issuer": ISSUER + "/other"}))
+
+
+@pytest.mark.parametrize(("written", "named"), [(ISSUER, ISSUER + "/"), (ISSUER + "/", ISSUER)])
+def test_a_slash_at_the_end_of_an_issuer_is_mended(written: str, named: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The principal is that of the author's spelling, whichever way the tokens have it."""
+    verifier = Jwt(written)
+    found = outcome(verifier, token(now=NOW, iss=named), reply(METADATA | {"issuer": named}), reply(JWKS))
+    assert found.owner == f"{written} sub ann"
+    assert f"the issuer {written} calls itself {named}" in caplog.text
+    assert "not trusted here" in refused(verifier, token(now=NOW, iss=written)), "from now on its own spelling counts"
+
+
+def test_a_slash_at_the_end_of_a_known_issuer_is_mended_where_it_is_written() -> None:
+    auth0, realm = "https://t.eu.auth0.com", "https://id.example.com/realms/x"
+    assert [Jwt(each).issuer for each in (auth0, auth0 + "/")] == [auth0 + "/"] * 2
+    assert [Jwt(each).issuer for each in (realm, realm + "/")] == [realm] * 2
+    assert Jwt("https://login.example.com", preset="auth0").issuer == "https://login.example.com/"
+    assert Introspection(realm + "/", "a", "b").issuer == realm
+
+
+def test_an_issuer_whose_keys_are_given_has_one_spelling() -> None:
+    assert "not trusted here" in refused(Jwt(ISSUER, jwks_uri=f"{ISSUER}/keys"), token(now=NOW, iss=ISSUER + "/"))
 
 
 def test_an_unknown_kid_causes_one_request_in_thirty_seconds() -> None:

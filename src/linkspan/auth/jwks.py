@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from linkspan.auth.metadata import server_metadata_urls
+from linkspan.auth.presets import with_other_slash
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
@@ -59,6 +60,9 @@ class Issuer:
     def __init__(self, url: str, *, jwks_uri: str | None = None, keys: JSON = None) -> None:
         """Read from `url`; `jwks_uri` is where its keys are, if its metadata do not say; `keys` is a JWKS that never changes."""
         self.url = url
+        is_asked = jwks_uri is None and keys is None
+        self.names: tuple[str, ...] = (url, with_other_slash(url)) if is_asked else (url,)
+        """What tokens may call it. RFC 8414 compares issuers by character; until its metadata are known, the slash may differ."""
         self._jwks_uri = jwks_uri
         self._keys: Sequence[Any] | None = None if keys is None else _imported(keys)
         self._fixed = keys is not None
@@ -91,8 +95,12 @@ class Issuer:
             except HttpUnavailable as failure:
                 return str(failure)  # the others are on the same host
             if reply.status == 200 and (found := json_object(reply.body)) is not None:
-                if found.get("issuer") != self.url:
-                    return f"its metadata name the issuer {found.get('issuer')!r}: write issuer= exactly like that"
+                named = found.get("issuer")
+                if not isinstance(named, str) or named not in (self.url, with_other_slash(self.url)):
+                    return f"its metadata name the issuer {named!r}: write issuer= exactly like that"
+                if named != self.url and len(self.names) > 1:  # for the first time
+                    _warn(self.url, named)
+                self.names = (named,)
                 self._metadata = now + _KEPT, found
                 return ""
         return "it has no metadata at any of the well-known places"
@@ -191,6 +199,13 @@ def json_object(body: bytes) -> JSONObject | None:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _warn(written: str, named: str) -> None:
+    """Log that the slash at the end of an issuer differs: clients that compare by character find another issuer published."""
+    from logging import getLogger
+
+    getLogger("linkspan.http").warning("the issuer %s calls itself %s: write issuer= like that", written, named)
 
 
 def max_age(headers: Mapping[str, str]) -> float | None:

@@ -14,7 +14,7 @@ import msgspec
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSON
 
-__all__ = ["PLAIN", "PRESETS", "Preset", "preset_for"]
+__all__ = ["PLAIN", "PRESETS", "Preset", "preset_for", "recognized", "with_other_slash"]
 
 Registration: TypeAlias = Literal["open", "switched on", "by hand"]
 """Whether clients can register at a provider: at once, after an administrator has allowed it, or only by an administrator."""
@@ -164,3 +164,21 @@ def preset_for(issuer: str, name: str | None = None) -> Preset:
             raise ValueError(f"preset must be one of {', '.join(PRESETS)}{did_you_mean(name, PRESETS)}; got {name!r}")
         return PRESETS[name]
     return next((each for each in PRESETS.values() if re.fullmatch(each.issuer, issuer)), PLAIN)
+
+
+def recognized(issuer: str, name: str | None = None) -> tuple[str, Preset]:
+    """Return an issuer as its provider writes it, with or without a slash at the end, and what is known of the provider.
+
+    Raises: ValueError for an unknown name.
+    """
+    for each in (issuer, with_other_slash(issuer)):
+        if (found := preset_for(each)) is not PLAIN and (name is None or found is PRESETS.get(name)):
+            return each, found
+    preset = preset_for(issuer, name)
+    wants_slash = preset.example.endswith("/") and not issuer.endswith("/")
+    return issuer + "/" if wants_slash else issuer, preset
+
+
+def with_other_slash(issuer: str) -> str:
+    """Return an issuer with a slash at the end if it has none, and else without it."""
+    return issuer[:-1] if issuer.endswith("/") else issuer + "/"

@@ -19,7 +19,7 @@ import msgspec
 from linkspan.auth.client_authentication import client_authentication
 from linkspan.auth.jwks import Issuer, IssuerUnavailable, TokenRefused, VerifyFlow, json_object, max_age
 from linkspan.auth.network import check_url
-from linkspan.auth.presets import Preset, preset_for
+from linkspan.auth.presets import Preset, recognized
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.revisions.neutral import Grant, read_only
 from linkspan.text import clip
@@ -136,11 +136,14 @@ class _OfIssuer:
         audience_claim: str | None,
         scope_prefix: str,
         preset: str | None,
+        jwks_uri: str | None = None,
+        keys: JSON = None,
     ) -> None:
         if (wrong := check_url(issuer, issuer)) is not None:
             raise ValueError(f"issuer must be an https URL, or http on loopback: {issuer!r}: {wrong}")
-        self.issuer = issuer
-        self.preset: Preset = preset_for(issuer, preset)
+        self.preset: Preset
+        self.issuer, self.preset = recognized(issuer, preset)
+        self.source = Issuer(self.issuer, jwks_uri=jwks_uri, keys=keys)
         chosen = audience if audience is not None else self.preset.fixed_audience
         self.audience = None if chosen is None else frozenset([chosen] if isinstance(chosen, str) else chosen)
         self._audience_path = (audience_claim,) if audience_claim is not None else self.preset.audience
@@ -165,7 +168,7 @@ class _OfIssuer:
         seconds: float = LONGEST,
     ) -> Verified:
         """Return what the claims of a token allow. Raises: TokenRefused for one that is late, early, or for another server."""
-        if "iss" in claims and claims["iss"] != self.issuer:
+        if "iss" in claims and claims["iss"] not in self.source.names:
             raise TokenRefused(f"the token was issued by {_shown(claims['iss'])}, not by {self.issuer}")
         until = _check_times(claims, now, expires=expires)
         self._check_audience(claims, resource)
@@ -225,7 +228,7 @@ class Jwt(_OfIssuer):
         scope_prefix: str = "",
         preset: str | None = None,
     ) -> None:
-        """Trust tokens that `issuer` has signed. Write it exactly as its metadata do, with or without a slash at the end.
+        """Trust tokens that `issuer` has signed. Write it as its metadata do; a missing or additional slash at the end is mended.
 
         - `audience`: what a token must name; the `resource` of the server if left out. `audience_claim`: where.
         - `algorithms`: those of signatures. `none` and shared keys (HS256 and the like) are never accepted.
@@ -235,13 +238,13 @@ class Jwt(_OfIssuer):
 
         Raises: ValueError; LinkspanError where the extra `auth` is not installed.
         """
-        super().__init__(issuer, audience, audience_claim, scope_prefix, preset)
+        super().__init__(issuer, audience, audience_claim, scope_prefix, preset, jwks_uri, keys)
         if self.preset.opaque:
             raise ValueError(f"the access tokens of {self.preset.name} are not JWTs: pass verify=, a function")
-        if re.fullmatch(self.preset.unverifiable, issuer):
+        if re.fullmatch(self.preset.unverifiable, self.issuer):
             raise ValueError(
-                f"tokens of {issuer} can be verified by {self.preset.name} alone: use a custom authorization server, such as "
-                f"{self.preset.example} [LS-616]"
+                f"tokens of {self.issuer} can be verified by {self.preset.name} alone: use a custom authorization server, such "
+                f"as {self.preset.example} [LS-616]"
             )
         unknown = [each for each in algorithms if each not in ALGORITHMS]
         if unknown or not algorithms:
@@ -249,11 +252,10 @@ class Jwt(_OfIssuer):
         require_jose()
         self._algorithms = frozenset(algorithms)
         self.named_urls = tuple(each for each in (issuer, jwks_uri) if each is not None)
-        self.source = Issuer(issuer, jwks_uri=jwks_uri, keys=keys)
 
     def takes(self, issuer: str | None) -> bool:
         """Return whether a token claims this issuer."""
-        return issuer == self.issuer
+        return issuer in self.source.names
 
     def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
         """Return what a token allows. Raises: TokenRefused, IssuerUnavailable."""
@@ -267,7 +269,7 @@ class Jwt(_OfIssuer):
             raise TokenRefused("the kid of the token is not a string")
         key = yield from self.source.key(kid, algorithm, now)
         claims = read_jws(token, key, algorithm)
-        if claims.get("iss") != self.issuer:
+        if claims.get("iss") not in self.source.names:
             raise TokenRefused(f"the token was issued by {_shown(claims.get('iss'))}, not by {self.issuer}")
         return self.verified(token, claims, resource, now)
 
@@ -293,7 +295,6 @@ class Introspection(_OfIssuer):
         Raises: ValueError.
         """
         super().__init__(issuer, audience, audience_claim, scope_prefix, preset)
-        self.source = Issuer(issuer)
         self._endpoint = endpoint
         self.named_urls = tuple(each for each in (issuer, endpoint) if each is not None)
         self._credentials = client_id, client_secret, method
@@ -301,7 +302,7 @@ class Introspection(_OfIssuer):
 
     def takes(self, issuer: str | None) -> bool:
         """Return whether a token is opaque, or claims this issuer."""
-        return issuer is None or issuer == self.issuer
+        return issuer is None or issuer in self.source.names
 
     def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
         """Return what a token allows. Raises: TokenRefused, IssuerUnavailable."""
