@@ -392,3 +392,42 @@ def test_the_org_server_of_okta_is_refused(issuer: str) -> None:
 def test_the_org_server_of_okta_is_refused_as_an_issuer_too() -> None:
     with pytest.raises(ValueError, match=r"can be verified by Okta alone.*LS-616"):
         Protected(RESOURCE, issuer="https://org.okta.com")
+
+
+# Auth0.
+
+
+def auth0_token(issuer: str, **claims: Any) -> str:
+    """Return an access token of the Auth0 profile (Auth0, Access token profiles)."""
+    shape = {"azp": "client1", "scope": "openid files.read", "gty": "refresh_token"}
+    return issued(shape, {"iss": issuer, "sub": "auth0|ann", "aud": [RESOURCE, f"{issuer}userinfo"]}, claims)
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_tenant_of_auth0_is_one_call(slash: str, standin: StandIn) -> None:
+    issuer = standin.issuer("/")
+    protected = Protected.auth0(standin.url + slash, resource=RESOURCE, scopes=["files.read"])
+    caller = Called(protected, auth0_token(issuer, permissions=["files.write"])).caller
+    assert caller["principal"] == f"{issuer} sub auth0|ann"
+    assert (caller["client"], caller["scopes"]) == ("client1", ["files.read", "files.write", "openid"])
+    assert published(protected)["authorization_servers"] == [issuer]
+
+
+@pytest.mark.parametrize("domain", ["t.eu.auth0.com", "https://t.eu.auth0.com", "https://t.eu.auth0.com/"])
+def test_the_domain_of_a_tenant_is_enough(domain: str) -> None:
+    assert Protected.auth0(domain).issuers == ("https://t.eu.auth0.com/",)
+
+
+@pytest.mark.parametrize(
+    "domain", ["", "t.eu.auth0.com/api/v2", "https://ann@t.eu.auth0.com", "https://t.auth0.com/?x"]
+)
+def test_a_domain_of_auth0_that_is_something_else_is_refused(domain: str) -> None:
+    with pytest.raises(ValueError, match=r"domain must be that of a tenant.*LS-616"):
+        Protected.auth0(domain)
+
+
+@pytest.mark.parametrize("claims", [{"aud": "client1"}, {"aud": "https://t.eu.auth0.com/api/v2/"}, {"exp": 1}])
+def test_a_token_of_auth0_that_is_for_another_api_is_refused(claims: dict[str, Any], standin: StandIn) -> None:
+    issuer = standin.issuer("/")
+    response = Called(Protected.auth0(issuer, resource=RESOURCE), auth0_token(issuer, **claims))
+    assert (response.status, "invalid_token" in response.headers["www-authenticate"]) == (401, True)

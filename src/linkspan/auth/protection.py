@@ -232,6 +232,28 @@ class Protected:
         return cls._preset([providers.okta(issuer, audience)], resource, options)
 
     @classmethod
+    def auth0(cls, domain: str, *, resource: str | None = None, **options: Unpack[ProtectedOptions]) -> Self:
+        """Take the access tokens of a tenant of Auth0. `domain` is `TENANT.eu.auth0.com`, your own one, or the issuer.
+
+        `resource` is the URL of the server, and the identifier of its API at Auth0: without that a token is opaque, or for
+        another API. `options` are those of `Protected`. Permissions of users count as scopes.
+
+        To click at Auth0 (dashboard):
+
+        1. Applications, APIs, Create API: the Identifier is the URL of the server, the JWT profile is Auth0 or RFC 9068;
+           Permissions: one for each of `scopes`; Settings, Default Permissions for Third-Party Applications: these.
+        2. Settings, Advanced: Resource Parameter Compatibility Profile on, so that `resource` chooses the API, and Dynamic
+           Client Registration on, or register a client by hand.
+        3. Authentication: promote the connections of your users to domain level, for clients that register themselves.
+
+        Source: Auth0, Validate access tokens; Resource Parameter Compatibility Profile. Raises: ValueError; LinkspanError where
+        the extra `auth` is missing.
+        """
+        from linkspan.auth import providers
+
+        return cls._preset([providers.auth0(domain)], resource, options)
+
+    @classmethod
     def _preset(cls, verifiers: Sequence[Verifier], resource: str | None, options: ProtectedOptions) -> Self:
         """Return what takes tokens that `verifiers` know, and those of the verifiers among the options."""
         given: ProtectedOptions = {**options}

@@ -13,11 +13,12 @@ from typing import Final
 from linkspan.auth.jwks import TokenRefused, VerifyFlow
 from linkspan.auth.verifying import Jwt, Verified, Verifier
 
-__all__ = ["entra", "keycloak", "okta"]
+__all__ = ["auth0", "entra", "keycloak", "okta"]
 
 _GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _OKTA: Final = re.compile(r"https?://[^/]+(?<!-admin\.okta\.com)/oauth2/[^/?#]+")
+_ORIGIN: Final = re.compile(r"https?://[^/?#@]+/")
 _REALM: Final = re.compile(r"https?://.+/realms/[^/?#]+")
 
 
@@ -69,6 +70,17 @@ def okta(issuer: str, audience: str | None) -> Jwt:
             f"the org server can be verified by Okta alone; got {issuer!r} [LS-616]"
         )
     return Jwt(issuer, audience=audience, preset="okta")
+
+
+def auth0(domain: str) -> Jwt:
+    """Return what verifies access tokens of a tenant, whose issuer is its domain with a slash at the end. Raises: ValueError.
+
+    Source: Auth0, Validate access tokens.
+    """
+    issuer = (domain if "://" in domain else f"https://{domain}").rstrip("/") + "/"
+    if _ORIGIN.fullmatch(issuer) is None:
+        raise ValueError(f"domain must be that of a tenant, such as TENANT.eu.auth0.com; got {domain!r} [LS-616]")
+    return Jwt(issuer, preset="auth0")
 
 
 class _Unwanted:
