@@ -431,3 +431,72 @@ def test_a_token_of_auth0_that_is_for_another_api_is_refused(claims: dict[str, A
     issuer = standin.issuer("/")
     response = Called(Protected.auth0(issuer, resource=RESOURCE), auth0_token(issuer, **claims))
     assert (response.status, "invalid_token" in response.headers["www-authenticate"]) == (401, True)
+
+
+# Amazon Cognito.
+
+POOL = "eu-west-1_AbCdEfGhI"
+
+
+def cognito_token(issuer: str, **claims: Any) -> str:
+    """Return an access token of a user pool (Amazon Cognito, Understanding the access token)."""
+    shape = {
+        "aud": None,
+        "client_id": "1example23456789",
+        "token_use": "access",
+        "scope": f"openid {RESOURCE}/files.read",
+        "cognito:groups": ["editors"],
+        "username": "ann",
+        "version": 2,
+        "origin_jti": "o",
+        "jti": "j",
+    }
+    return issued(shape, {"iss": issuer, "sub": "aaaaaaaa-bbbb-cccc-dddd-example"}, claims)
+
+
+def test_a_user_pool_of_cognito_is_one_call(standin: StandIn) -> None:
+    issuer = standin.issuer(f"/{POOL}")
+    protected = Protected.cognito(issuer, ["1example23456789"], resource=RESOURCE, scopes=["files.read", "openid"])
+    caller = Called(protected, cognito_token(issuer)).caller
+    assert caller["principal"] == f"{issuer} sub aaaaaaaa-bbbb-cccc-dddd-example"
+    assert (caller["client"], caller["roles"]) == ("1example23456789", ["editors"])
+    assert {"files.read", f"{RESOURCE}/files.read", "openid"} <= {*caller["scopes"]}
+    assert published(protected)["scopes_supported"] == [f"{RESOURCE}/files.read", "openid"]
+    assert Called(protected, cognito_token(issuer), "write").status == 403
+    both = cognito_token(issuer, scope=f"openid {RESOURCE}/files.read {RESOURCE}/files.write")
+    assert Called(protected, both, "write").status == 200
+
+
+@pytest.mark.parametrize(
+    "claims", [{"token_use": "id", "aud": "1example23456789"}, {"client_id": "another"}, {"client_id": None}]
+)
+def test_a_token_of_cognito_that_is_for_another_use_is_refused(claims: dict[str, Any], standin: StandIn) -> None:
+    issuer = standin.issuer(f"/{POOL}")
+    protected = Protected.cognito(issuer, ["1example23456789"], resource=RESOURCE)
+    assert Called(protected, cognito_token(issuer, **claims)).status == 401
+
+
+@pytest.mark.parametrize(
+    ("pool", "issuer"),
+    [
+        (POOL, f"https://cognito-idp.eu-west-1.amazonaws.com/{POOL}"),
+        ("us-gov-west-1_x1", "https://cognito-idp.us-gov-west-1.amazonaws.com/us-gov-west-1_x1"),
+        ("cn-north-1_x1", "https://cognito-idp.cn-north-1.amazonaws.com.cn/cn-north-1_x1"),
+    ],
+)
+def test_the_id_of_a_user_pool_has_its_issuer(pool: str, issuer: str) -> None:
+    assert Protected.cognito(pool, ["c"]).issuers == (issuer,)
+
+
+@pytest.mark.parametrize(
+    ("pool", "clients", "reason"),
+    [
+        ("my-pool", ["c"], "pool must be the User pool ID"),
+        ("https://my.auth.eu-west-1.amazoncognito.com", ["c"], "pool must be the User pool ID"),
+        (POOL, [], "client_ids must list the app clients"),
+        (POOL, "c", "client_ids must list the app clients"),
+    ],
+)
+def test_what_cannot_work_at_cognito_is_refused(pool: str, clients: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=rf"{reason}.*LS-616"):
+        Protected.cognito(pool, clients)

@@ -254,6 +254,36 @@ class Protected:
         return cls._preset([providers.auth0(domain)], resource, options)
 
     @classmethod
+    def cognito(
+        cls,
+        pool: str,
+        client_ids: Sequence[str],
+        *,
+        resource: str | None = None,
+        identifier: str | None = None,
+        **options: Unpack[ProtectedOptions],
+    ) -> Self:
+        """Take the access tokens of a user pool of Amazon Cognito, such as `eu-west-1_AbCdEfGhI`, from these app clients.
+
+        Access tokens name their client instead of an audience: any token of a listed client is good here, so list clients
+        that are for this server alone. `resource` is the URL of the server. `identifier` is that of the resource server at
+        Cognito, the URL if left out: scopes have it in front. Name scopes without it. `options` are those of `Protected`.
+
+        To click at Amazon Cognito (user pool):
+
+        1. Branding, Domain: without one there is no login page. Resource servers: the identifier is the URL of the server;
+           custom scopes: one for each of `scopes`.
+        2. App clients, Create, Single-page or mobile application (without a secret); Login pages: the callback URLs of the
+           client, authorization code grant, the custom scopes. Give its client ID to your users: clients cannot register.
+
+        Source: Amazon Cognito, Understanding the access token; Scopes, M2M, and resource servers. Raises: ValueError;
+        LinkspanError where the extra `auth` is missing.
+        """
+        from linkspan.auth import providers
+
+        return cls._preset([providers.cognito(pool, client_ids, identifier or resource)], resource, options)
+
+    @classmethod
     def _preset(cls, verifiers: Sequence[Verifier], resource: str | None, options: ProtectedOptions) -> Self:
         """Return what takes tokens that `verifiers` know, and those of the verifiers among the options."""
         given: ProtectedOptions = {**options}
@@ -313,7 +343,7 @@ class Protected:
         return frozenset(found)
 
     def asked(self, scopes: Iterable[str]) -> list[str]:
-        """Return scopes as clients ask for them: with the prefix that the authorization server wants and its tokens leave out."""
+        """Return scopes as clients ask for them: with the prefix that the authorization server wants."""
         prefix = self._scope_prefix
         return [each if "://" in each or each in _OPENID else prefix + each for each in scopes]
 

@@ -13,12 +13,13 @@ from typing import Final
 from linkspan.auth.jwks import TokenRefused, VerifyFlow
 from linkspan.auth.verifying import Jwt, Verified, Verifier
 
-__all__ = ["auth0", "entra", "keycloak", "okta"]
+__all__ = ["auth0", "cognito", "entra", "keycloak", "okta"]
 
 _GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _OKTA: Final = re.compile(r"https?://[^/]+(?<!-admin\.okta\.com)/oauth2/[^/?#]+")
 _ORIGIN: Final = re.compile(r"https?://[^/?#@]+/")
+_POOL: Final = re.compile(r"(?P<region>[a-z]{2,}(-[a-z]+)+-[0-9]+)_[A-Za-z0-9]+")
 _REALM: Final = re.compile(r"https?://.+/realms/[^/?#]+")
 
 
@@ -81,6 +82,28 @@ def auth0(domain: str) -> Jwt:
     if _ORIGIN.fullmatch(issuer) is None:
         raise ValueError(f"domain must be that of a tenant, such as TENANT.eu.auth0.com; got {domain!r} [LS-616]")
     return Jwt(issuer, preset="auth0")
+
+
+def cognito(pool: str, client_ids: Sequence[str], identifier: str | None) -> Jwt:
+    """Return what verifies access tokens of a user pool, given by its ID or its issuer, for these clients. Raises: ValueError.
+
+    Source: Amazon Cognito, Understanding the access token; Scopes, M2M, and resource servers.
+    """
+    found = _POOL.fullmatch(pool)
+    if found is not None:
+        end = "com.cn" if pool.startswith("cn-") else "com"
+        issuer = f"https://cognito-idp.{found['region']}.amazonaws.{end}/{pool}"
+    else:
+        issuer = pool.rstrip("/")
+    if _POOL.fullmatch(issuer.rpartition("/")[2]) is None:
+        raise ValueError(f"pool must be the User pool ID, such as eu-west-1_AbCdEfGhI; got {pool!r} [LS-616]")
+    if isinstance(client_ids, str) or not client_ids:
+        raise ValueError(
+            "client_ids must list the app clients that may call, since access tokens of Amazon Cognito name their client "
+            f"instead of an audience; got {client_ids!r} [LS-616]"
+        )
+    prefix = identifier.rstrip("/") + "/" if identifier is not None else ""
+    return Jwt(issuer, audience=client_ids, scope_prefix=prefix, preset="cognito")
 
 
 class _Unwanted:

@@ -174,13 +174,14 @@ class _OfIssuer:
         self._check_audience(claims, resource)
         self._check_kind(claims)
         names = frozenset(name for path in self.preset.scopes for name in _names(_at(claims, path)))
+        bare = {each.removeprefix(self.scope_prefix) for each in names}
         subject = claims.get("sub")
         client = next((claims[each] for each in self.preset.client if isinstance(claims.get(each), str)), None)
         grant = Grant(
             issuer=self.issuer,
             subject=subject if isinstance(subject, str) and subject else None,
             client_id=client,
-            scopes=names | {self.scope_prefix + each for each in names},
+            scopes=frozenset(bare | {self.scope_prefix + each for each in bare}),
             roles=frozenset(_names(_at(claims, self.preset.roles))),
             claims=read_only(claims),
             expires=until,
@@ -233,7 +234,7 @@ class Jwt(_OfIssuer):
         - `audience`: what a token must name; the `resource` of the server if left out. `audience_claim`: where.
         - `algorithms`: those of signatures. `none` and shared keys (HS256 and the like) are never accepted.
         - `jwks_uri`, `keys`: where the keys are, or the keys themselves as a JWKS, if not to be found by the metadata.
-        - `scope_prefix`: clients ask for scopes with it in front, and tokens have them without (Entra: "api://ID/").
+        - `scope_prefix`: clients ask for scopes with it in front ("api://ID/"); name them without it, here and at tools.
         - `preset`: a name of `PRESETS`, for a provider that its issuer does not show, such as one with a domain of yours.
 
         Raises: ValueError; LinkspanError where the extra `auth` is not installed.
