@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Fetcher"]
 
 _THREADS: Final = 8
-_Key: TypeAlias = tuple[str, str, bytes]
+_Key: TypeAlias = tuple[str, str, bytes, frozenset[tuple[str, str]]]
 
 
 class Fetcher:
@@ -45,7 +45,7 @@ class Fetcher:
 
         Where the system has no thread for it, that is the outcome: the next request tries again.
         """
-        key = effect.method, effect.url, effect.body
+        key = effect.method, effect.url, effect.body, frozenset(effect.headers.items())
         with self._lock:
             if key in self._running:
                 return self._running[key][1]

@@ -657,6 +657,19 @@ def test_a_request_that_is_cancelled_does_not_take_the_keys_from_the_others(monk
     asyncio.run(wait_for_both())
 
 
+def test_requests_with_other_credentials_do_not_share_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tokens that a provider is asked about at the same moment, in the Authorization header."""
+    fetcher, both = Fetcher([ISSUER]), threading.Barrier(2)
+
+    def fetch(effect: HttpEffect) -> HttpResult:
+        both.wait(60)
+        return HttpResult(200, {}, effect.headers["authorization"].encode())
+
+    monkeypatch.setattr(fetcher, "fetch", fetch)
+    asked = [fetcher.submit(HttpEffect("POST", f"{ISSUER}/info", {"authorization": each})) for each in ("ann", "bob")]
+    assert [each.result(60).body for each in asked] == [b"ann", b"bob"]
+
+
 def test_keys_at_an_address_that_only_the_metadata_name_are_not_fetched() -> None:
     """Metadata of a public issuer that lead to an address of this machine, or of a cloud, are a trap."""
     for url in ("https://127.0.0.1:1/keys", "https://169.254.169.254/keys", "http://example.com/keys"):
