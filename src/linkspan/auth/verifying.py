@@ -382,8 +382,15 @@ class FunctionVerifier(msgspec.Struct, frozen=True):
         return True
 
     def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
-        """Return what the function returns. Raises: TokenRefused."""
-        grant: object = yield Check(self.function, token)
+        """Return what the function returns. Raises: TokenRefused, IssuerUnavailable where it raises."""
+        try:
+            grant: object = yield Check(self.function, token)
+        except Exception as error:
+            name = getattr(self.function, "__name__", type(self.function).__name__)
+            raise IssuerUnavailable(
+                f"the verify function {name} raised {type(error).__name__}, so the token is neither good nor bad: return "
+                "None for a token that is not valid [LS-612]"
+            ) from error
         if grant is None:
             return None
         if not isinstance(grant, Grant):

@@ -18,6 +18,7 @@ from functools import partial
 from hashlib import sha256
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from urllib.parse import quote, quote_plus
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -48,7 +49,7 @@ from linkspan.server.handlers import is_async_function
 from linkspan.stores.port import ABSENT
 from linkspan.types.base import JSONObject
 from linkspan.wire.headers import wants_page
-from linkspan.wire.redaction import one_line
+from linkspan.wire.redaction import REDACTED, one_line
 from linkspan.wire.values import key_of
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ _LINES: Final = 20
 """Lines in the log in a minute, since untrusted clients cause them."""
 _CLOCKS: Final = 30.0
 """Seconds by which the clock of another process may be behind, which still takes a proof that is too old here."""
+_SHORTEST: Final = 6
+"""Characters of a token that is looked for in errors: a shorter one would be found in innocent words."""
 _EARLY: Final = 60.0
 """Seconds before its end at which an exchanged token is exchanged anew."""
 
@@ -270,9 +273,9 @@ class Guard:
             self.log(f"a stream ends: {problem}")
         except IssuerUnavailable as problem:
             token.looked_at = now - _LOOK_AGAIN + _UNAVAILABLE
-            self.log(str(problem))
+            self.log(str(problem), problem.__cause__, credentials.token)
         except Exception as problem:
-            self.log(f"verifying a token raised {type(problem).__name__}", problem)
+            self.log(f"verifying a token raised {type(problem).__name__}", problem, credentials.token)
         finally:
             token.is_being_looked_at = False
 
@@ -292,10 +295,10 @@ class Guard:
                 token.is_good = False
             return self._not_good(problem, facts.headers, asked, credentials)
         except IssuerUnavailable as problem:
-            self.log(str(problem))
+            self.log(str(problem), problem.__cause__, credentials.token)
             return self._unavailable(facts.headers)
         except Exception as problem:
-            self.log(f"verifying a token raised {type(problem).__name__}", problem)
+            self.log(f"verifying a token raised {type(problem).__name__}", problem, credentials.token)
             return self._gate.refuse(500, "Internal error", facts.headers, code=INTERNAL_ERROR)
 
     def _remember(self, found: Verified, credentials: Credentials, digest: bytes, now: float) -> _Known:
@@ -409,15 +412,19 @@ class Guard:
         text = "Tokens cannot be verified now; try again later"
         return self._gate.refuse(503, text, headers, (("retry-after", "5"),), code=INTERNAL_ERROR)
 
-    def log(self, problem: str, error: BaseException | None = None) -> None:
-        """Log a reason, unless there were many in the last minute."""
+    def log(self, problem: str, error: BaseException | None = None, token: str = "") -> None:
+        """Log a reason, unless there were many in the last minute; an `error` that quotes the `token` without it."""
         now = time.monotonic()
         if len(self._lines) == _LINES and self._lines[0] > now - 60:
             return
         from logging import getLogger
 
         self._lines.append(now)
-        getLogger("linkspan.http").warning("a request was refused: %s", one_line(problem), exc_info=error)
+        line, logger = one_line(problem), getLogger("linkspan.http")
+        if error is not None and (quoted := _quoting(error, token)) is not None:
+            logger.warning("a request was refused: %s\n%s", line, quoted)
+        else:
+            logger.warning("a request was refused: %s", line, exc_info=error)
 
     # For handlers.
 
@@ -504,6 +511,21 @@ def guard_of(server: BaseServer, gate: Gate, url: str | None = None) -> Guard:
     return Guard(
         protected, resource, gate, page=server.page, shared=lambda: sharing.store if sharing.is_shared else None
     )
+
+
+def _quoting(error: BaseException, token: str) -> str | None:
+    """Return the traceback of an error without the token that is in it; None if it is not in it.
+
+    Errors of HTTP clients have the URL that was asked, and some providers want the token there.
+    """
+    from traceback import format_exception
+
+    if len(token) < _SHORTEST:
+        return None
+    hidden = text = "".join(format_exception(error))
+    for each in (quote(token, safe=""), quote_plus(token), token):
+        hidden = hidden.replace(each, REDACTED)
+    return hidden if hidden != text else None
 
 
 # Driving flows.

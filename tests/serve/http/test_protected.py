@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import pytest
 from http_faces import Asgi, Face, Http, Wsgi
@@ -498,16 +498,49 @@ def test_a_function_may_verify_tokens(protect: Protect, kind: str) -> None:
     assert calls == ["good", "bad"]
 
 
-def test_a_function_that_raises_is_an_internal_error_of_which_nothing_leaks(
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_while_a_function_raises_a_token_is_neither_good_nor_bad(
+    protect: Protect, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a provider cannot be reached: the client keeps its login and comes again."""
+
+    def check(_: str) -> Grant | None:
+        raise RuntimeError("the password is hunter2")
+
+    async def check_later(given: str) -> Grant | None:
+        return check(given)
+
+    response = ask(protect(verify=check if kind == "def" else check_later), "x")
+    assert (response.status, response.headers["retry-after"]) == (503, "5")
+    assert "www-authenticate" not in response.headers
+    assert "hunter2" not in str(response.body) + str(response.headers)
+    (record,) = [each for each in caplog.records if each.name == "linkspan.http"]
+    assert "raised RuntimeError" in record.message
+    assert record.message.endswith("return None for a token that is not valid [LS-612]")
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], RuntimeError)
+
+
+def test_a_token_in_the_error_of_a_function_is_not_in_the_log(
     protect: Protect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def check(_: str) -> Grant | None:
-        raise RuntimeError("hunter2")
+    """Clients of HTTP have the URL in their errors, and Google wants the token in it."""
 
-    response = ask(protect(verify=check), "x")
+    def check(given: str) -> Grant | None:
+        raise OSError(f"no route to https://tokens.example.com/?access_token={quote(given, safe='')} ({given})")
+
+    assert ask(protect(verify=check), "a/very+secret=").status == 503
+    assert "no route to https://tokens.example.com/?access_token=[redacted] ([redacted])" in caplog.text
+    assert "secret" not in caplog.text
+    assert "in check" in caplog.text
+
+
+def test_a_function_that_returns_no_grant_is_an_internal_error(
+    protect: Protect, caplog: pytest.LogCaptureFixture
+) -> None:
+    response = ask(protect(verify=lambda _: True), "x")
     assert response.status == 500
-    assert b"hunter2" not in response.body
-    assert "RuntimeError" in caplog.text
+    assert "returns a Grant or None, not bool" in caplog.text
 
 
 def test_while_the_issuer_is_down_a_new_token_is_neither_good_nor_bad(protect: Protect) -> None:
