@@ -212,6 +212,25 @@ def test_a_login_as_a_new_client_forgets_the_registration(world: World) -> None:
     assert len(server.registered) == 2
 
 
+def test_a_login_as_a_new_client_leaves_nothing_behind_of_the_one_before(world: World) -> None:
+    """Such as a refresh token that no logout would find."""
+    server = Forgetful(world)
+    server.token_response = {"refresh_token": "again"}
+    world.run(world.authorizer().log_in())
+    world.run(world.authorizer(OAuth(scopes=["mcp:write"])).log_in())
+    assert len(server.registered) == 2
+    assert [key for key in world.store if key[0] == "grant"] == [("grant", "", AS, "client-2", f"{MCP}/mcp")]
+    assert world.run(world.authorizer().log_out())
+    assert not world.store
+
+
+def test_a_login_as_a_registered_client_leaves_that_of_a_given_client_alone(world: World) -> None:
+    Forgetful(world).clients["desk"] = {"mcp:read"}
+    world.run(world.authorizer(OAuth(client_id="desk")).log_in())
+    world.run(world.authorizer().log_in())
+    assert {key[3] for key in world.store if key[0] == "grant"} == {"desk", "client-1"}
+
+
 # Authorization servers that leave something out.
 
 ENTRA, COGNITO = (

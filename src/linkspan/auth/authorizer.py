@@ -383,13 +383,24 @@ class Authorizer:
         if not self._person:  # its credentials get the next token
             tokens = msgspec.structs.replace(tokens, refresh_token=None)
         else:
-            place, before = self._place(tokens), self._held
+            place, replaced = self._place(tokens), (yield from self._replaced())
             yield Save(place, encode(tokens))
             yield Save(self._pointer, encode(known))
-            if before is not None and self._place(before.tokens) != place:
-                yield Save(self._place(before.tokens), None)
+            for each in replaced - {place}:
+                yield Save(each, None)
         self._held = _Held(tokens, known, key)
         return tokens
+
+    def _replaced(self) -> AuthFlow[set[StoreKey]]:
+        """Return where the logins are that a new one replaces: the one in use, and the stored one of a client that we registered.
+
+        Nothing else would ever find them. That of a client that the user gave stays.
+        """
+        found = {self._place(self._held.tokens)} if self._held is not None else set[StoreKey]()
+        stored = decode_or_none((yield Load(self._pointer)), _Known)
+        if stored is not None and stored.client is not None and stored.client.dynamic:
+            found.add(self._place(_login_of(stored)))
+        return found
 
     def _refreshed(self, tokens: Tokens, found: Discovered) -> AuthFlow[bool]:
         """Return whether a refresh gave a new token; not if the authorization server refused it. Raises: AuthorizationFailure."""
@@ -454,7 +465,7 @@ class Authorizer:
         known = decode_or_none((yield Load(self._pointer)), _Known) if isinstance(auth, OAuth) else None
         if isinstance(auth, OAuth) and known is not None:
             ours = auth.issuer in (None, known.server.issuer) and auth.client_id in (None, known.client_id)
-            place = self._place(Tokens("", known.server.issuer, known.client_id, known.resource))
+            place = self._place(_login_of(known))
             tokens = decode_or_none((yield Load(place)), Tokens) if ours else None
             held = _hold(tokens, known) if tokens is not None else None
         self._held = held
@@ -539,6 +550,11 @@ class Authorizer:
 
 def _hold(tokens: Tokens, known: _Known) -> _Held:
     return _Held(tokens, known, _key_of(tokens))
+
+
+def _login_of(known: _Known) -> Tokens:
+    """Return tokens that are stored in the same place as those of a server; their values are not known."""
+    return Tokens("", known.server.issuer, known.client_id, known.resource)
 
 
 def _key_of(tokens: Tokens) -> ProofKey | None:
