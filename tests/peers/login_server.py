@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
+import uvicorn
 from fastmcp import FastMCP
 from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.mcpserver import MCPServer
+from scoped_tool import SCOPES, ScopedTool
 
-SCOPES = ["user"]
+FIRST = SCOPES[:1]
 
 
-def official(base: str, default_scopes: list[str] | None) -> MCPServer:
+def shout(text: str) -> str:
+    return text.upper()
+
+
+def write(text: str) -> str:
+    return text
+
+
+def official(base: str, default_scopes: list[str] | None) -> tuple[Any, InMemoryOAuthProvider]:
     """A server of the official SDK, whose authorization server lets a client ask for what its registration named."""
     registration = ClientRegistrationOptions(enabled=True, valid_scopes=SCOPES, default_scopes=default_scopes)
     settings = AuthSettings(
@@ -20,45 +31,46 @@ def official(base: str, default_scopes: list[str] | None) -> MCPServer:
         resource_server_url=f"{base}/mcp",  # type: ignore[arg-type]
         client_registration_options=registration,
         revocation_options=RevocationOptions(enabled=True),
-        required_scopes=SCOPES,
+        required_scopes=FIRST,
     )
-    return MCPServer("site", auth=settings, auth_server_provider=InMemoryOAuthProvider(base_url=base))
+    provider = InMemoryOAuthProvider(base_url=base)
+    server = MCPServer("site", auth=settings, auth_server_provider=provider)
+    server.add_tool(shout)
+    server.add_tool(write)
+    return server.streamable_http_app(), provider
 
 
-def fastmcp(base: str) -> FastMCP:
+def fastmcp(base: str) -> tuple[Any, InMemoryOAuthProvider]:
     """A server of FastMCP with its authorization server in memory."""
-    registration = ClientRegistrationOptions(enabled=True, valid_scopes=SCOPES)
-    revocation = RevocationOptions(enabled=True)
-    auth = InMemoryOAuthProvider(
+    provider = InMemoryOAuthProvider(
         base_url=base,
-        client_registration_options=registration,
-        revocation_options=revocation,
-        required_scopes=SCOPES,
+        client_registration_options=ClientRegistrationOptions(enabled=True, valid_scopes=SCOPES),
+        revocation_options=RevocationOptions(enabled=True),
+        required_scopes=FIRST,
     )
-    return FastMCP("site", auth=auth)
+    server = FastMCP("site", auth=provider)
+    server.tool(shout)
+    server.tool(write)
+    return server.http_app(), provider
 
 
 def main(kind: str, port: int) -> None:
     """Serve one of them."""
     base = f"http://127.0.0.1:{port}"
-    server: MCPServer | FastMCP
     match kind:
         case "official":
-            server = official(base, None)
+            app, provider = official(base, None)
         case "official with default scopes":
-            server = official(base, SCOPES)
+            app, provider = official(base, FIRST)
         case _:
-            server = fastmcp(base)
+            app, provider = fastmcp(base)
 
-    def shout(text: str) -> str:
-        return text.upper()
+    async def scopes_of(token: str) -> list[str] | None:
+        found = await provider.verify_token(token)
+        return found.scopes if found is not None else None
 
-    if isinstance(server, MCPServer):
-        server.add_tool(shout)
-        server.run("streamable-http", host="127.0.0.1", port=port)
-    else:
-        server.tool(shout)
-        server.run("http", host="127.0.0.1", port=port, show_banner=False)
+    scoped = ScopedTool(app, f"{base}/.well-known/oauth-protected-resource/mcp", scopes_of)
+    uvicorn.run(scoped, port=port, log_level="critical")
 
 
 if __name__ == "__main__":
