@@ -1,7 +1,8 @@
-"""Servers of other SDKs with an authorization server of their own: `python login_server.py KIND PORT`."""
+"""Servers of other SDKs with an authorization server of their own: `python login_server.py PORT '{"kind": ...}'`."""
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -54,7 +55,7 @@ def fastmcp(base: str) -> tuple[Any, InMemoryOAuthProvider]:
     return server.http_app(), provider
 
 
-def main(kind: str, port: int) -> None:
+def main(port: int, kind: str) -> None:
     """Serve one of them."""
     base = f"http://127.0.0.1:{port}"
     match kind:
@@ -74,4 +75,4 @@ def main(kind: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(int(sys.argv[1]), **json.loads(sys.argv[2]))

@@ -8,18 +8,18 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, redirect_stderr, redirect_stdout
-from http.client import HTTPConnection
+from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
+from login_sites import FORGETFUL, SITES, LoginSite, own_server
+from npm_servers import INSTALLING
 
 from linkspan import Client, SyncClient
 from linkspan.auth import OAuth
@@ -27,48 +27,15 @@ from linkspan.cli.main import main
 from linkspan.client import authorizing
 from linkspan.client.vault import Vault
 from login_site import visit
-from ports import reserve_port
 
-SERVER = Path(__file__).parent / "login_server.py"
-KINDS = ["official", "official with default scopes", "FastMCP"]
 LOGIN_REQUIRED = 5
-
-
-class Running:
-    """A server process, which forgets all its clients when it starts again."""
-
-    def __init__(self, kind: str) -> None:
-        self.port = reserve_port()
-        self.url = f"http://127.0.0.1:{self.port}/mcp"
-        self._command = [sys.executable, str(SERVER), kind, str(self.port)]
-        self.start()
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        give_up = time.monotonic() + 90
-        while not self._answers():
-            assert self._process.poll() is None, "the server ended"
-            assert time.monotonic() < give_up, "the server does not answer"
-            time.sleep(0.1)
-
-    def _answers(self) -> bool:
-        with closing(HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
-            try:
-                connection.request("GET", urlsplit(self.url).path)
-                connection.getresponse().read()
-            except OSError:
-                return False
-            return True
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait(60)
+pytestmark = INSTALLING
 
 
 class Person:
     """Logs in wherever a client asks for it, and counts how often that was."""
 
-    def __init__(self, sign_in: Callable[[str], str | None] = visit) -> None:
+    def __init__(self, sign_in: Callable[[str], str | None]) -> None:
         self._sign_in = sign_in
         self.logins = 0
 
@@ -172,12 +139,10 @@ class Stored:
                 return refused.code
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def server(request: pytest.FixtureRequest) -> Iterator[Running]:
-    pytest.importorskip("fastmcp", reason="FastMCP is not installed: pip install '.[peers]'")
-    running = Running(request.param)
-    yield running
-    running.stop()
+@pytest.fixture(scope="module", params=SITES)
+def site(request: pytest.FixtureRequest) -> Iterator[LoginSite]:
+    with SITES[request.param]() as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -189,35 +154,40 @@ def no_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("call", [by_sync_client, by_async_client, by_command_line])
-def test_a_login_from_registration_to_logout(server: Running, call: Callable[[str, str, Person], str]) -> None:
-    person = Person()
-    assert call(server.url, "shout", person) == "HELLO"
+def test_a_login_from_registration_to_logout(site: LoginSite, call: Callable[[str, str, Person], str]) -> None:
+    person = Person(site.sign_in)
+    assert call(site.url, "shout", person) == "HELLO"
     first = Stored()
 
     first.change(expires=1.0, due=1.0)
-    assert call(server.url, "shout", person) == "HELLO"
+    assert call(site.url, "shout", person) == "HELLO"
     second = Stored()
     assert second.tokens["access_token"] != first.tokens["access_token"]
 
     second.change(access_token="a-token-that-the-server-refuses")
-    assert call(server.url, "shout", person) == "HELLO"
+    assert call(site.url, "shout", person) == "HELLO"
     assert person.logins == 1, "it was refreshed both times"
 
-    assert call(server.url, "write", person) == "hello"
+    assert call(site.url, "write", person) == "hello"
     assert person.logins == 2, "a login with more scopes"
     last = Stored()
     assert set(last.tokens["scopes"]) >= {"mcp:read", "mcp:write"}
     assert last.renew() == 200
     last.change()
 
-    status, out, _ = linkspan("logout", server.url)
-    assert (status, out.splitlines()[0]) == (0, f"logged out of {server.url}")
+    status, out, _ = linkspan("logout", site.url)
+    assert (status, out.splitlines()[0]) == (0, f"logged out of {site.url}")
     assert last.renew() in (400, 401), "the server has revoked it"
 
 
-def test_our_client_logs_in_again_after_the_server_has_lost_its_clients(server: Running) -> None:
-    for _ in range(2):
-        with SyncClient(server.url, auth=OAuth(open_url=visit)) as client:
-            assert client.call_tool("shout", {"text": "hello"}).text == "HELLO"
-        server.stop()
-        server.start()
+@pytest.mark.parametrize("kind", FORGETFUL)
+def test_our_client_logs_in_again_after_the_server_has_lost_its_clients(kind: str) -> None:
+    def call() -> str:
+        with SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+            return client.call_tool("shout", {"text": "hello"}).text
+
+    with own_server(kind) as site:
+        assert call() == "HELLO"
+        site.stop()
+        site.start()
+        assert call() == "HELLO"

@@ -1,0 +1,122 @@
+"""MCP servers at which a client logs in: the authorization servers are other people's, and each is one that people have.
+
+All have the tools `shout` and `write`, and want the scope `mcp:read`; `write` wants `mcp:write`, too.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import pytest
+from oidc_provider import SERVERS, authorization_server, sign_in
+
+from linkspan import Server
+from linkspan.auth import Introspection, Protected
+from login_site import visit
+from over_http import serving
+from ports import reserve_port
+
+__all__ = ["FORGETFUL", "SITES", "LoginSite", "own_server"]
+
+HERE = Path(__file__).parent
+
+
+class LoginSite(Protocol):
+    """What a test needs of an MCP server and its authorization server."""
+
+    url: str
+
+    def sign_in(self, url: str) -> str | None:
+        """Log in at a page as a person does; return where it leads, or None after a visit there."""
+        ...
+
+
+class Running:
+    """A server process. Those that keep their clients in memory forget them when it starts again."""
+
+    def __init__(self, script: str, sign_in: Callable[[str], str | None] = visit, **options: Any) -> None:
+        self.port = reserve_port()
+        self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self.sign_in = sign_in
+        self._command = [sys.executable, str(HERE / script), str(self.port), json.dumps(options)]
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        give_up = time.monotonic() + 90
+        while not self._answers():
+            assert self._process.poll() is None, "the server ended"
+            assert time.monotonic() < give_up, "the server does not answer"
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            try:
+                connection.request("GET", urlsplit(self.url).path)
+                connection.getresponse().read()
+            except OSError:
+                return False
+            return True
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(60)
+
+
+@contextmanager
+def own_server(kind: str) -> Iterator[Running]:
+    """A server of another SDK, which is its own authorization server, in memory."""
+    pytest.importorskip("fastmcp", reason="FastMCP is not installed: pip install '.[peers]'")
+    running = Running("login_server.py", kind=kind)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+class AtOidcProvider:
+    """A server whose tokens come from oidc-provider."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def sign_in(self, url: str) -> None:
+        sign_in(url)
+
+
+@contextmanager
+def ours_at_oidc_provider() -> Iterator[AtOidcProvider]:
+    """Our server, which asks oidc-provider about opaque tokens."""
+    port = reserve_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    with authorization_server(url) as login:
+        verify = Introspection(login.issuer, SERVERS["client_id"], SERVERS["client_secret"])
+        server = Server("site", auth=Protected(url, verify=verify, scopes=["mcp:read"]))
+
+        @server.tool
+        def shout(text: str) -> str:
+            return text.upper()
+
+        @server.tool(scopes=["mcp:write"])
+        def write(text: str) -> str:
+            return text
+
+        with serving(server.asgi(path="/mcp"), port):
+            yield AtOidcProvider(url)
+
+
+FORGETFUL = ["official", "official with default scopes", "FastMCP"]
+SITES: dict[str, Callable[[], AbstractContextManager[LoginSite]]] = {
+    **{kind: partial(own_server, kind) for kind in FORGETFUL},
+    "oidc-provider": ours_at_oidc_provider,
+}
