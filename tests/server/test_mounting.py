@@ -419,7 +419,7 @@ def test_the_mounted_server_reports_its_failures_and_observes_its_calls() -> Non
     call(shop, "w_forecast", days=1)
     call(shop, "w_forecast", days=10)
     call(shop, "w_forecast", days="x")
-    assert reported == ["forecast"]
+    assert reported == ["w_forecast"]
     assert seen == {
         "inner": [("forecast", None), ("forecast", "internal_error"), ("forecast", "invalid_arguments")],
         "outer": [("w_forecast", None), ("w_forecast", "internal_error"), ("w_forecast", "invalid_arguments")],

@@ -284,6 +284,16 @@ class Dispatcher:
         is_ready = self.lifespan is None or self.lifespan.entered
         return is_ready and method in self._shortcuts and not self.settings.current.observed
 
+    def serves_directly(self, method: str) -> bool:
+        """Return whether the author's code does nothing about a method before a handler runs, nor around it."""
+        is_ready = self.lifespan is None or self.lifespan.entered
+        is_alone = method not in self._surrounded and not self.settings.current.observed
+        return is_ready and is_alone and not callable(self.profile.server_context)
+
+    def begin_directly(self, request: Request, observation: Observation | None) -> Outcome | Call:
+        """Begin a request that the other server has received, at once. Raises: RemoteProtocolError; what its checks raise."""
+        return self._inside[request.method](request, self.settings.current, observation)
+
     def awaits_around(self, method: str) -> bool:
         """Return whether a middleware of a method is a coroutine function."""
         return any(each.kind == "async" and each.surrounds(method) for each in self._layers)
@@ -301,7 +311,7 @@ class Dispatcher:
 
     def _runs_code_before(self, request: Request) -> bool:
         """Whether the author's code has to run before the handler of a request does: validators, or the server context."""
-        if self.catalogue.sources_of(request.method):
+        if request.method in self.catalogue.lists and self.catalogue.sources_of(request.method):
             return True
         handler = self._handler_of(request)
         if handler is None:

@@ -529,8 +529,8 @@ class MountedItem(Protocol):
         rounds: Rounds,
         failures: Failures,
         target: str,
-    ) -> Call:
-        """Return the call of a request about it. Raises: RemoteProtocolError for a state of questions that is not good."""
+    ) -> Outcome | Call:
+        """Begin a request about it. Raises: RemoteProtocolError for a state of questions that is not good."""
         ...
 
     def plain(self, request: Request) -> tuple[Any, Settings, Failures] | None:

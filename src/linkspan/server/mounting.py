@@ -34,6 +34,7 @@ from linkspan.server.observation import Around, Failures, Observation, warn
 from linkspan.server.steps import Step, Steps, await_steps, run_steps
 from linkspan.server.tools import BoundTool
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
+from linkspan.types.base import ABSENT
 from linkspan.types.messages import CompleteParams, Params, PromptReference, ReadResourceParams, Tool
 
 __all__ = ["MountOptions", "Mounted", "Site", "mount"]
@@ -449,8 +450,11 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
         rounds: Rounds,
         failures: Failures,
         target: str,
-    ) -> Call:
-        """Return the call of a request about it. Raises: RemoteProtocolError for a state of questions that is not good."""
+    ) -> Outcome | Call:
+        """Begin a request about it. Raises: RemoteProtocolError for a state of questions that is not good."""
+        is_first = request.round is None and request.request_state is None and request.input_responses is ABSENT
+        if is_first and settings.around_request is None and self.mount.inner.dispatcher.serves_directly(request.method):
+            return self._begin_directly(request, observation, rounds, target)
         handler, is_async = self.item.handler, self.is_async(request.method)
         request.round = current = rounds.open(request, target)
         drive = await_steps if is_async else run_steps
@@ -474,6 +478,28 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
             around=around,
         )
 
+    def _begin_directly(
+        self, request: Request, observation: Observation | None, rounds: Rounds, target: str
+    ) -> Outcome | Call:
+        """Begin a request whose handler nothing surrounds: its call is that of the mounted server."""
+        dispatcher = self.mount.inner.dispatcher
+        noted = observation.data.copy() if observation is not None else None
+        params, shown = request.params, request.shown
+        self._enter(request)
+        try:
+            step = self._gone(request) or dispatcher.begin_directly(request, observation)
+        except RemoteProtocolError:
+            raise
+        except Exception as error:
+            step = dispatcher.failures.outcome(request, observation, error)
+        finally:
+            request.params, request.shown = params, shown
+        if observation is not None and noted is not None:
+            observation.data.update(noted)
+        if isinstance(step, Run):
+            step.rounds, step.target = rounds, target
+        return step
+
     def is_async(self, method: str) -> bool:
         """Return whether the call of a request begins on an event loop: for its function, or for a middleware on the way."""
         handler, nested = self.item.handler, self.item.mounted
@@ -481,23 +507,28 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
             return True
         return isinstance(nested, InnerItem) and nested.is_async(method)
 
+    def _enter(self, request: Request) -> None:
+        """Let a request be about the item as its own server calls it, and let that exist for its caller."""
+        outer, own = request.alias, self.item.when
+        request.alias = self.alias if outer is None else Alias(outer.name, self.alias.server)
+        request.params = _about(self.key, request.params)
+        request.shown = NOTHING_SHOWN if own is None else frozenset((own,))
+
     def _steps(self, request: Request, outer: Observation | None) -> Steps:
         """Yield the steps of a request that the mounted server serves, and return its outcome; note its error in `outer`."""
-        dispatcher, own = self.mount.inner.dispatcher, self.item.when
-        params, alias, shown = request.params, request.alias, request.shown
-        request.params = _about(self.key, params)
-        request.alias = Alias(self.alias.name if alias is None else alias.name, self.server)
-        request.shown = NOTHING_SHOWN if own is None else frozenset((own,))
+        dispatcher = self.mount.inner.dispatcher
+        params, shown = request.params, request.shown
+        self._enter(request)
         try:
-            if dispatcher.methods[request.method].item(request.params, request.shown) is not self.item:
-                return self._gone(request)
+            if (gone := self._gone(request)) is not None:
+                return gone
             step, observation = dispatcher.begin_inside(request, noted=outer is not None)
             outcome = (yield from self._run(step, request, observation)) if isinstance(step, Run) else step
             if outer is not None and observation is not None and "error" in observation.data:
                 outer.note_error(observation.data["error"])
             return outcome
         finally:
-            request.params, request.alias, request.shown = params, alias, shown
+            request.params, request.shown = params, shown
 
     def _run(self, run: Run, request: Request, observation: Observation | None) -> Steps:
         """Yield the steps of the handler, and return its outcome: the mounted server reports what it raises."""
@@ -510,12 +541,16 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
             observation.end(request, outcome)
         return outcome
 
-    def _gone(self, request: Request) -> Outcome:
+    def _gone(self, request: Request) -> Outcome | None:
         """Return the error for an item that was removed meanwhile, or whose URI another item of its server answers."""
-        if isinstance(request.params, ReadResourceParams):
-            error = ResourceNotFoundError(request.params.uri)
-            return self.mount.inner.dispatcher.failures.outcome(request, None, error)
-        return RemoteProtocolError(INVALID_PARAMS, f"Unknown {self.registry.spec.words}: {self.alias.name}")
+        params, dispatcher = request.params, self.mount.inner.dispatcher
+        if isinstance(params, ReadResourceParams):
+            if dispatcher.methods[request.method].item(params, request.shown) is self.item:
+                return None
+            return dispatcher.failures.outcome(request, None, ResourceNotFoundError(params.uri))
+        if self.registry.registered(self.key) is self.item:
+            return None
+        return RemoteProtocolError(INVALID_PARAMS, f"Unknown {self.registry.spec.words}: {request.target}")
 
 
 def _about(key: str, params: object) -> object:

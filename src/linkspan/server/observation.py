@@ -346,7 +346,7 @@ class Failures:
         params: Any = msgspec.json.decode(bytes(raw) or b"{}") if isinstance(raw, Raw) else to_builtins(raw)
         context: dict[str, Any] = {"request": {"id": request.id, "method": request.method, "params": params}}
         if isinstance(raw, CallToolParams):
-            context |= {"tool_name": raw.name, "arguments": params.get("arguments") or {}}
+            context |= {"tool_name": request.target, "arguments": params.get("arguments") or {}}
         context["server_context"] = self._profile.context_of(request)
         return context
 
