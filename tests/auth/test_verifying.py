@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
 import pytest
-from joserfc.jwk import ECKey, OctKey, RSAKey
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from linkspan.auth.jwks import IssuerUnavailable, TokenRefused
 from linkspan.auth.presets import PRESETS, preset_for
@@ -216,7 +224,7 @@ def test_keys_that_nobody_should_sign_with_are_not_taken_from_an_issuer() -> Non
     secret = OctKey.import_key("a secret that is long enough for a key", {"kid": "k1"})
     small = {"kty": "RSA", "kid": "k1", "n": "AQAB" * 40, "e": "AQAB"}
     keys = [secret.as_dict(), small, {"kty": "EC"}, "nonsense", {**KEY.as_dict(private=False), "use": "enc"}]
-    assert "has no key" in refused(jwt(keys={"keys": keys}), token(now=NOW))
+    assert "has no key" in refused(Jwt(ISSUER, jwks_uri=f"{ISSUER}/keys"), token(now=NOW), reply({"keys": keys}))
 
 
 def test_a_large_rsa_key_of_an_issuer_verifies() -> None:
@@ -237,6 +245,98 @@ def test_several_issuers_are_told_apart() -> None:
     mine = token(now=NOW, key=OTHER, iss="https://second.example.com")
     assert outcome(verifiers, mine).owner == "https://second.example.com sub ann"
     assert "is not valid" in refused(verifiers, token(now=NOW, iss="https://second.example.com"))
+
+
+# Keys of one's own.
+
+RSA = RSAKey.generate_key(2048)
+ED = OKPKey.generate_key("Ed25519")
+
+
+def public(key: ECKey | RSAKey | OKPKey) -> str:
+    return key.as_pem(private=False).decode()
+
+
+def _native(private: Any) -> bytes:
+    return private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def certificate() -> str:
+    """Return a certificate of the key by itself."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "login.example.com")])
+    now, native = datetime.now(UTC), KEY.private_key
+    assert native is not None
+    builder = x509.CertificateBuilder(name, name, native.public_key(), x509.random_serial_number(), now, now)
+    return builder.sign(native, SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+@pytest.mark.parametrize("kid", ["k1", None], ids=["named", "unnamed"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        public(KEY),
+        public(KEY).encode(),
+        f"the key of production:\n\n{public(KEY)}\n",
+        public(KEY) + public(RSA) + public(ED),
+        certificate(),
+        KEY.as_dict(private=False),
+        json.dumps(KEY.as_dict(private=False)),
+        JWKS,
+        json.dumps(JWKS).encode(),
+        MappingProxyType(JWKS),
+    ],
+    ids=[
+        "PEM",
+        "bytes",
+        "with a comment",
+        "several",
+        "certificate",
+        "JWK",
+        "JSON",
+        "JWKS",
+        "JSON of a JWKS",
+        "mapping",
+    ],
+)
+def test_a_key_of_ones_own_is_taken_as_it_is_kept(keys: Any, kid: str | None) -> None:
+    """A key in PEM has no name, so it fits whatever name a token gives to it."""
+    assert outcome(jwt(keys=keys), token({"kid": kid}, now=NOW)).grant.subject == "ann"
+    assert "is not valid" in refused(jwt(keys=keys), token({"kid": kid}, key=OTHER, now=NOW))
+
+
+@pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (ED, "Ed25519")])
+def test_a_key_of_ones_own_may_be_of_any_kind(key: Any, algorithm: str) -> None:
+    verifier = jwt(keys=public(key))
+    assert outcome(verifier, token({"alg": algorithm}, key, NOW)).grant.subject == "ann"
+    assert "has no key 'k1' for ES256" in refused(verifier, token(now=NOW))
+
+
+def test_a_named_key_is_for_tokens_with_its_name_only() -> None:
+    assert "has no key 'k2'" in refused(jwt(keys=JWKS["keys"][0]), token({"kid": "k2"}, now=NOW))
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ("hunter2", "A shared secret"),
+        ("keys/public.pem", "the text of a file, not its path"),
+        ("", "takes a public key as PEM"),
+        (public(KEY).replace("MFk", "XXX"), "block PUBLIC KEY has none that can be read"),
+        (KEY.as_pem(private=True), "give its public one, which `openssl pkey"),
+        (KEY.as_dict(private=True), "leave its private members out"),
+        ({"keys": [KEY.as_dict(private=True)]}, "leave its private members out"),
+        ({"keys": []}, "no key that can verify"),
+        ({"keys": "k1"}, "no key that can verify"),
+        ({"kty": "oct", "k": "aHVudGVyMg"}, "no key that can verify"),
+        (_native(generate_private_key(65537, 1024)), "fewer than 2048 bits"),
+        (_native(X25519PrivateKey.generate()), "kind X25519PublicKey verifies none"),
+        (public(KEY) + public(OTHER), "several keys of one kind without a kid"),
+    ],
+)
+def test_what_is_no_public_key_is_refused_where_it_is_written(keys: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason) as problem:
+        jwt(keys=keys)
+    assert "hunter2" not in str(problem.value)
 
 
 # Keys from the issuer.

@@ -19,7 +19,16 @@ from linkspan.auth.presets import with_other_slash
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
-__all__ = ["Issuer", "IssuerUnavailable", "TokenRefused", "VerifyFlow", "json_object", "max_age", "may_verify"]
+__all__ = [
+    "Issuer",
+    "IssuerUnavailable",
+    "TokenRefused",
+    "VerifyFlow",
+    "import_keys",
+    "json_object",
+    "max_age",
+    "may_verify",
+]
 
 T = TypeVar("T")
 VerifyFlow: TypeAlias = Generator[Any, Any, T]
@@ -57,14 +66,14 @@ class IssuerUnavailable(Exception):
 class Issuer:
     """One issuer, as far as it was read."""
 
-    def __init__(self, url: str, *, jwks_uri: str | None = None, keys: JSON = None) -> None:
-        """Read from `url`; `jwks_uri` is where its keys are, if its metadata do not say; `keys` is a JWKS that never changes."""
+    def __init__(self, url: str, *, jwks_uri: str | None = None, keys: Sequence[Any] | None = None) -> None:
+        """Read from `url`; `jwks_uri` is where its keys are, if its metadata do not say; `keys` are some that never change."""
         self.url = url
         is_asked = jwks_uri is None and keys is None
         self.names: tuple[str, ...] = (url, with_other_slash(url)) if is_asked else (url,)
         """What tokens may call it. RFC 8414 compares issuers by character; until its metadata are known, the slash may differ."""
         self._jwks_uri = jwks_uri
-        self._keys: Sequence[Any] | None = None if keys is None else _imported(keys)
+        self._keys: Sequence[Any] | None = keys
         self._fixed = keys is not None
         self._fresh_until = self._usable_until = self._retry_at = 0.0
         self._metadata: tuple[float, JSONObject] = 0.0, {}
@@ -153,16 +162,15 @@ class Issuer:
             )
         age = max_age(reply.headers)
         kept = min(max(_KEPT if age is None else age, _SHORTEST), _LONGEST)
-        self._keys = _imported(document)
+        self._keys = import_keys(document)
         self._fresh_until, self._usable_until, self._retry_at = now + kept, now + kept + _LONGEST, now + _REFETCH
 
     def _chosen(self, kid: str | None, algorithm: str) -> Any:
         family = _FAMILIES[algorithm[:2]]
-        fitting = [
-            each
-            for each in self._keys or ()
-            if each.key_type == family and each.get("alg") in (None, algorithm) and (kid is None or each.kid == kid)
-        ]
+        usable = [each for each in self._keys or () if each.key_type == family and each.get("alg") in (None, algorithm)]
+        fitting = [each for each in usable if kid is None or each.kid == kid]
+        if self._fixed and not fitting:
+            fitting = [each for each in usable if each.kid is None]  # the author gave it for tokens of any name
         if kid is None and len(fitting) != 1:
             raise TokenRefused("the token names no key (kid), and the issuer has several or none for its algorithm")
         if not fitting:
@@ -170,7 +178,7 @@ class Issuer:
         return fitting[0]
 
 
-def _imported(document: JSON) -> Sequence[Any]:
+def import_keys(document: JSON) -> Sequence[Any]:
     """Return the public keys of a JWKS that can have signed a token. A key that cannot be read does not spoil the others."""
     from joserfc.errors import JoseError
     from joserfc.jwk import import_key

@@ -19,6 +19,7 @@ import msgspec
 from linkspan.auth.client_authentication import client_authentication
 from linkspan.auth.jwks import Issuer, IssuerUnavailable, TokenRefused, VerifyFlow, json_object, max_age
 from linkspan.auth.network import check_url
+from linkspan.auth.own_keys import read_keys
 from linkspan.auth.presets import Preset, recognized
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.revisions.neutral import Grant, read_only
@@ -137,7 +138,7 @@ class _OfIssuer:
         scope_prefix: str,
         preset: str | None,
         jwks_uri: str | None = None,
-        keys: JSON = None,
+        keys: Sequence[Any] | None = None,
     ) -> None:
         if (wrong := check_url(issuer, issuer)) is not None:
             raise ValueError(f"issuer must be an https URL, or http on loopback: {issuer!r}: {wrong}")
@@ -225,7 +226,7 @@ class Jwt(_OfIssuer):
         audience_claim: str | None = None,
         algorithms: Sequence[str] = ALGORITHMS,
         jwks_uri: str | None = None,
-        keys: Mapping[str, JSON] | None = None,
+        keys: str | bytes | Mapping[str, JSON] | None = None,
         scope_prefix: str = "",
         preset: str | None = None,
     ) -> None:
@@ -233,13 +234,16 @@ class Jwt(_OfIssuer):
 
         - `audience`: what a token must name; the `resource` of the server if left out. `audience_claim`: where.
         - `algorithms`: those of signatures. `none` and shared keys (HS256 and the like) are never accepted.
-        - `jwks_uri`, `keys`: where the keys are, or the keys themselves as a JWKS, if not to be found by the metadata.
+        - `jwks_uri`: where the keys are, if not to be found by the metadata.
+        - `keys`: the public keys themselves, as PEM, a JWK or a JWKS. Then the issuer is a name only, and is never asked.
         - `scope_prefix`: clients ask for scopes with it in front ("api://ID/"); name them without it, here and at tools.
         - `preset`: a name of `PRESETS`, for a provider that its issuer does not show, such as one with a domain of yours.
 
         Raises: ValueError; LinkspanError where the extra `auth` is not installed.
         """
-        super().__init__(issuer, audience, audience_claim, scope_prefix, preset, jwks_uri, keys)
+        require_jose()
+        own = None if keys is None else read_keys(keys)
+        super().__init__(issuer, audience, audience_claim, scope_prefix, preset, jwks_uri, own)
         if self.preset.opaque:
             raise ValueError(f"the access tokens of {self.preset.name} are not JWTs: pass verify=, a function")
         if re.fullmatch(self.preset.unverifiable, self.issuer):
@@ -250,7 +254,6 @@ class Jwt(_OfIssuer):
         unknown = [each for each in algorithms if each not in ALGORITHMS]
         if unknown or not algorithms:
             raise ValueError(f"algorithms must be of {', '.join(ALGORITHMS)}; got {list(algorithms)!r}")
-        require_jose()
         self._algorithms = frozenset(algorithms)
         self.named_urls = tuple(each for each in (issuer, jwks_uri) if each is not None)
 
