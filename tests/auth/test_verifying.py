@@ -463,6 +463,28 @@ def test_an_introspected_token_is_remembered_as_long_as_the_response_says() -> N
     assert outcome(introspection(), "opaque", reply(ACTIVE, cache_control="max-age=500")).seconds == 60
 
 
+@pytest.mark.parametrize("said", [{}, {"cache_control": "no-cache"}, {"cache_control": "max-age=5"}])
+def test_an_introspected_token_is_remembered_as_long_as_the_author_says(said: dict[str, str]) -> None:
+    assert outcome(introspection(remember=30), "opaque", reply(ACTIVE, **said)).seconds == 30
+    assert "not active" in refused(introspection(remember=30), "opaque", reply({"active": False}, **said))
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_remembering_takes_some_seconds(seconds: float) -> None:
+    with pytest.raises(ValueError, match="remember must be a number of seconds above 0"):
+        introspection(remember=seconds)
+
+
+def test_why_keycloak_knows_nothing_of_a_token_is_said() -> None:
+    """It says that of each token whose audience is without the client that asks."""
+    realm = "https://id.example.com/realms/work"
+    keycloak = Introspection(realm, "files-server", "hunter2", endpoint=f"{realm}/introspect")
+    reason = refused(keycloak, "opaque", reply({"active": False}))
+    assert reason.endswith("an audience mapper with the Included Client Audience files-server [LS-613]")
+    assert "hunter2" not in reason
+    assert refused(introspection(), "opaque", reply({"active": False})) == f"{ISSUER} reports the token as not active"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

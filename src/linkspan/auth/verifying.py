@@ -20,7 +20,7 @@ from linkspan.auth.client_authentication import client_authentication
 from linkspan.auth.jwks import Issuer, IssuerUnavailable, TokenRefused, VerifyFlow, json_object, max_age
 from linkspan.auth.network import check_url
 from linkspan.auth.own_keys import read_keys
-from linkspan.auth.presets import Preset, recognized
+from linkspan.auth.presets import PRESETS, Preset, recognized
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.revisions.neutral import Grant, read_only
 from linkspan.text import clip
@@ -64,7 +64,7 @@ ALGORITHMS: Final = (
 )
 """Signatures with a private key. None with a shared one, which a public key could be taken for."""
 LONGEST: Final = 60.0
-"""Seconds for which a verified token is remembered, whatever it says: so long may a revoked one go on."""
+"""Seconds for which a verified token is remembered, unless the author says: so long may a revoked one go on."""
 _LEEWAY: Final = 30.0
 """Seconds by which two clocks may differ."""
 _TYPES: Final = ("at+jwt", "application/at+jwt", "jwt", "")
@@ -293,13 +293,21 @@ class Introspection(_OfIssuer):
         scope_prefix: str = "",
         preset: str | None = None,
         method: str = "client_secret_basic",
+        remember: float | None = None,
     ) -> None:
         """Ask as the client `client_id`, at `endpoint`, or where the metadata say. See `Jwt` for the others.
 
+        - `remember`: seconds for which an active answer is used again, whatever the server says of caching, but not beyond
+          `exp`. The risk: a token that was revoked, or a user who was locked out, is let in for that long. Without it, the
+          `Cache-Control` of the answer counts, up to a minute; Keycloak answers `no-cache`, so that each request asks.
+
         Raises: ValueError.
         """
+        if remember is not None and not 0 < remember < float("inf"):
+            raise ValueError(f"remember must be a number of seconds above 0, or None; got {remember!r}")
         super().__init__(issuer, audience, audience_claim, scope_prefix, preset)
         self._endpoint = endpoint
+        self._remember = remember
         self.named_urls = tuple(each for each in (issuer, endpoint) if each is not None)
         self._credentials = client_id, client_secret, method
         client_authentication(*self._credentials)
@@ -325,10 +333,26 @@ class Introspection(_OfIssuer):
                 f"the introspection of {self.issuer} answered {reply.status}: check the credentials"
             )
         if claims.get("active") is not True:
-            raise TokenRefused(f"{self.issuer} reports the token as not active")
+            raise TokenRefused(self._inactive)
+        return self.verified(token, claims, resource, now, expires=False, seconds=self._seconds(reply))
+
+    @property
+    def _inactive(self) -> str:
+        """Why a token may be not active, which no issuer says."""
+        if self.preset is not PRESETS["keycloak"]:
+            return f"{self.issuer} reports the token as not active"
+        return (
+            f"{self.issuer} reports the token as not active: where it is neither expired nor revoked, Keycloak wants the "
+            f"client that asks in its aud: add an audience mapper with the Included Client Audience {self._credentials[0]} "
+            "[LS-613]"
+        )
+
+    def _seconds(self, reply: HttpResult) -> float:
+        """Return for how long an active answer is used again."""
+        if self._remember is not None:
+            return self._remember
         age = max_age(reply.headers)
-        seconds = LONGEST if age is None else min(age, LONGEST)
-        return self.verified(token, claims, resource, now, expires=False, seconds=seconds)
+        return LONGEST if age is None else min(age, LONGEST)
 
 
 class ApiKeys:

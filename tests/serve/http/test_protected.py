@@ -567,6 +567,30 @@ def test_an_introspected_token_is_asked_about_once_a_minute(protect: Protect, mo
     assert len(asked) == 2
 
 
+@pytest.mark.parametrize(("left", "again"), [(3600, [1, 1, 2]), (20, [1, 2, 3])])
+def test_an_active_answer_is_remembered_as_long_as_the_author_says_but_not_beyond_its_end(
+    protect: Protect, monkeypatch: pytest.MonkeyPatch, left: float, again: list[int]
+) -> None:
+    """Asked about at once, after 29 and 31 seconds. What has ended is still good for the leeway of the clocks, if asked about."""
+    face = protect(verify=Introspection(ISSUER, "me", "secret", endpoint=f"{ISSUER}/introspect", remember=30))
+    begin = time.time()
+    found = {"active": True, "sub": "ann", "aud": RESOURCE, "exp": begin + left}
+    asked = fetch(face, lambda _: HttpResult(200, {"cache-control": "no-cache"}, json.dumps(found).encode()))
+    counts: list[int] = []
+    for seconds in (0, 29, 31):
+        monkeypatch.setattr(time, "time", lambda now=begin + seconds: now)
+        assert ask(face, "opaque").status == 200
+        counts.append(len(asked))
+    assert counts == again
+
+
+def test_an_inactive_answer_is_not_remembered(protect: Protect) -> None:
+    face = protect(verify=Introspection(ISSUER, "me", "secret", endpoint=f"{ISSUER}/introspect", remember=30))
+    asked = fetch(face, lambda _: HttpResult(200, {}, b'{"active": false}'))
+    assert [ask(face, "opaque").status for _ in range(2)] == [401, 401]
+    assert len(asked) == 2
+
+
 def test_a_middleware_that_identifies_and_auth_exclude_each_other(caplog: pytest.LogCaptureFixture) -> None:
     for kind in (Asgi, Wsgi):
         face: Any = kind(Server("files", auth=Protected(RESOURCE, verify=jwt())))
