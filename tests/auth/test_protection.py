@@ -161,3 +161,36 @@ def test_no_repr_shows_a_secret() -> None:
         verify=[Introspection(ISSUER, "me", "hunter2"), KEYS], exchange=TokenExchange(ISSUER, "me", "hunter2")
     )
     assert "hunter2" not in repr(server) + repr(server.exchange)
+
+
+def suggested(scopes: dict[str, tuple[str, ...]], **options: Any) -> str | None:
+    """Return the scopes in the line to write."""
+    found = protected(**options).unnamed(scopes)
+    return None if found is None else found.partition("scopes=[")[2].partition("]")[0]
+
+
+def test_scopes_that_clients_are_not_told_of_are_a_line_to_write() -> None:
+    assert protected().unnamed({"tool 'write'": ("files:write",)}) == (
+        "the tool 'write' needs the scope files:write, but Protected(scopes=) is empty, so that clients do not know what to "
+        "ask for at a login: write Protected('https://api.example.com/mcp', ..., scopes=['files:write']) with the scopes that "
+        "every request needs [LS-614]"
+    )
+    several = protected(None).unnamed({"tool 'write'": ("a", "b"), "prompt 'p'": ("a",)})
+    assert several is not None
+    assert several.startswith("the tool 'write' needs the scope a b (and 1 more), but")
+    assert "write Protected(..., scopes=['a']) with" in several
+
+
+def test_the_scope_to_name_is_the_one_that_all_need_or_most() -> None:
+    read, write = ("files:read",), ("files:write",)
+    assert suggested({"a": read, "b": (*read, *write), "c": read}) == "'files:read'"
+    assert suggested({"a": write, "b": read, "c": read}) == "'files:read'"
+    assert suggested({"a": write, "b": read}, implies={"files:write": ["files:read"]}) == "'files:read'"
+    assert suggested({"a": write}, implies={"files:write": ["files:read"]}) == "'files:write'"
+
+
+def test_nothing_is_to_be_written_where_clients_know_what_to_ask_for() -> None:
+    needed = {"tool 'write'": ("files:write",)}
+    assert protected(scopes=["files:read"]).unnamed(needed) is None
+    assert protected().unnamed({}) is None
+    assert protected(verify=KEYS).unnamed(needed) is None, "there is no login"

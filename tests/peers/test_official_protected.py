@@ -27,7 +27,7 @@ import json, sys
 from linkspan import Context, Protected, Server
 from linkspan.auth import Jwt
 
-server = Server("files", auth=Protected(verify=Jwt(sys.argv[1], keys=json.loads(sys.argv[2]))))
+server = Server("files", auth=Protected(verify=Jwt(sys.argv[1], keys=json.loads(sys.argv[2])), scopes=["files:read"]))
 
 @server.tool(scopes=["files:read"])
 def who(ctx: Context) -> str: return str(ctx.principal)

@@ -374,6 +374,30 @@ class Protected:
 
     # The metadata.
 
+    def unnamed(self, scopes: Mapping[str, Collection[str]]) -> str | None:
+        """Return the line to write where items need `scopes` and the metadata name none; None where all is well.
+
+        The metadata have the scopes of `Protected(scopes=)` alone: a client that asked for those of all items would get more
+        than its user needs. Without any, some clients ask for all that the authorization server has, and are refused.
+        """
+        if self.scopes or not scopes or not self.issuers:
+            return None
+        item, needed = next(iter(scopes.items()))
+        wanted = " ".join(needed) + (f" (and {len(scopes) - 1} more)" if len(scopes) > 1 else "")
+        where = repr(self.resource) + ", " if self.resource is not None else ""
+        line = f"Protected({where}..., scopes={self._most_common(scopes)!r})"
+        return (
+            f"the {item} needs the scope {wanted}, but Protected(scopes=) is empty, so that clients do not know what to ask "
+            f"for at a login: write {line} with the scopes that every request needs [LS-614]"
+        )
+
+    def _most_common(self, scopes: Mapping[str, Collection[str]]) -> list[str]:
+        """Return the scopes that all items need, one implying another counted, or else the one that most of them need."""
+        each = [self.implied(needed) for needed in scopes.values()]
+        named = dict.fromkeys(scope for needed in scopes.values() for scope in needed)
+        common = [scope for scope in named if all(scope in needed for needed in each)]
+        return common or [max(named, key=lambda scope: sum(scope in needed for needed in each))]
+
     def metadata(self, resource: str) -> HttpResponse | None:
         """Return the metadata document for any page of any origin; None where there is no server to send clients to."""
         if not self.issuers:

@@ -19,7 +19,7 @@ from hashlib import sha256
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import quote, quote_plus
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
@@ -78,6 +78,10 @@ _SHORTEST: Final = 6
 """Characters of a token that is looked for in errors: a shorter one would be found in innocent words."""
 _EARLY: Final = 60.0
 """Seconds before its end at which an exchanged token is exchanged anew."""
+
+
+_WARNED: Final[WeakSet[Protected]] = WeakSet()
+"""Those about whose scopes the log has said something: `asgi()` and `run` may be called several times."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -507,6 +511,11 @@ def guard_of(server: BaseServer, gate: Gate, url: str | None = None) -> Guard:
             "auth=Protected(...) needs the URL that clients use: Protected('https://api.example.com/mcp', ...). Only "
             'run("http") on loopback knows it by itself [LS-603]'
         )
+    if protected not in _WARNED and (problem := protected.unnamed(server.item_scopes)) is not None:
+        from logging import getLogger
+
+        _WARNED.add(protected)
+        getLogger("linkspan.http").warning("%s", problem)
     sharing = cast("SharedStore", server.sharing)
     return Guard(
         protected, resource, gate, page=server.page, shared=lambda: sharing.store if sharing.is_shared else None

@@ -135,6 +135,15 @@ class Catalogue:
         self.is_scoped = self.is_scoped or any(each.scopes for each in items)
         registry.add(items, pinned)
 
+    def scopes(self) -> dict[str, tuple[str, ...]]:
+        """Return the scopes of all items that need any, by what sentences call the item."""
+        return {
+            f"{registry.spec.words} {getattr(each.spec, registry.spec.key)!r}": each.scopes
+            for registry in self.lists.values()
+            for each in registry.all()
+            if each.scopes
+        }
+
     def remove(self, registry: Registry[Any], key: str) -> Listed | None:
         """Remove an item, and return it if it was on; what is registered under its name later is on."""
         item: Listed | None = registry.registered(key)

@@ -280,6 +280,11 @@ class BaseServer(metaclass=ProposesRevision):
         """How many arguments of models were repaired so far (a JSON text where an array or object was wanted)."""
         return self._dispatcher.repairs
 
+    @property
+    def item_scopes(self) -> Mapping[str, tuple[str, ...]]:
+        """The `scopes=` of tools, prompts, resources and other items, by the item: `tool 'write'`."""
+        return self._catalogue.scopes()
+
     # Tools.
 
     @overload

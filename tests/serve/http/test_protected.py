@@ -18,7 +18,7 @@ import pytest
 from http_faces import Asgi, Face, Http, Wsgi
 from http_talk import Session, body, mirror
 
-from linkspan import Context, RateLimit, Server
+from linkspan import Context, Extension, ListSpec, RateLimit, Server, Wire
 from linkspan.auth.exchanging import TokenExchange
 from linkspan.auth.protection import Protected
 from linkspan.auth.verifying import ApiKeys, Introspection, Jwt
@@ -612,6 +612,58 @@ def test_a_page_may_read_a_refusal_where_it_may_read_answers() -> None:
         preflight = face.ask("OPTIONS", {"origin": "https://app.example.com", "access-control-request-method": "POST"})
         assert preflight.status == 204
         face.stop()
+
+
+# Scopes of single items, of which clients are not told.
+
+
+class Note(Wire):
+    name: str
+
+
+class Notes(Wire):
+    notes: list[Note]
+    next_cursor: str | None = None
+    ttl_ms: int | None = None
+    cache_scope: str | None = None
+
+
+def add_item(server: Server, kind: str) -> None:
+    """Add an item that needs a scope."""
+    if kind == "tool":
+        server.define_tool(name="it", handler=lambda: "", scopes=["files:write"])
+    elif kind == "prompt":
+        server.prompt("it", scopes=["files:write"])(lambda: "")
+    elif kind == "resource":
+        server.define_resource("docs://it", text="", scopes=["files:write"])
+    elif kind == "resource template":
+        server.define_resource_template("docs://{it}", read=lambda it: it, scopes=["files:write"])
+    else:
+        server.items("notes/list").add(Note("it"), scopes=["files:write"])
+
+
+@pytest.mark.parametrize("kind", ["tool", "prompt", "resource", "resource template", "note"])
+def test_a_start_warns_once_of_scopes_that_clients_do_not_know(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    spec = ListSpec(method="notes/list", noun="note", key="name", capability="notes", item=Note, result=Notes)
+    notes = Extension(id="com.example/notes", server={}, lists=(spec,))
+    server = Server("files", auth=Protected(RESOURCE, verify=jwt()), extensions=[notes])
+    add_item(server, kind)
+    apps = [server.asgi(), server.wsgi(), server.asgi()]
+    (line,) = [each.message for each in caplog.records if each.name == "linkspan.http"]
+    assert line.startswith(f"the {kind} '")
+    assert "scopes=['files:write']" in line
+    assert line.endswith("[LS-614]")
+    assert len(apps) == 3
+
+
+def test_the_metadata_name_the_scopes_of_every_request_and_no_others(
+    protect: Protect, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("files", auth=Protected(RESOURCE, verify=jwt(), scopes=["files:read"]))
+    add_item(server, "tool")
+    found = protect(server).ask("GET", {}, path="/.well-known/oauth-protected-resource").json()
+    assert found["scopes_supported"] == ["files:read"]
+    assert "LS-614" not in caplog.text
 
 
 # Where it is.
