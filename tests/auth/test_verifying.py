@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
+from linkspan.auth.exchanging import TokenExchange
 from linkspan.auth.jwks import IssuerUnavailable, TokenRefused
 from linkspan.auth.presets import PRESETS, preset_for
 from linkspan.auth.verifying import ApiKeys, Check, FunctionVerifier, Introspection, Jwt, Verified, Verifier, verify
@@ -634,9 +635,34 @@ def test_what_a_provider_cannot_do_is_refused_where_it_is_written() -> None:
     with pytest.raises(ValueError, match="did you mean 'keycloak'"):
         Jwt(ISSUER, preset="keyclock")
     with pytest.raises(ValueError, match="must be an https URL"):
-        Jwt("http://login.example.com")
-    with pytest.raises(ValueError, match="must be an https URL"):
         Introspection("login.example.com", "a", "b")
+
+
+INSIDE = "http://keycloak:8080/realms/x"
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda **more: Jwt(INSIDE, **more), "issuer"),
+        (lambda **more: Jwt(ISSUER, jwks_uri=f"{INSIDE}/certs", **more), "jwks_uri"),
+        (lambda **more: Introspection(INSIDE, "a", "b", **more), "issuer"),
+        (lambda **more: Introspection(ISSUER, "a", "b", endpoint=f"{INSIDE}/introspect", **more), "endpoint"),
+        (lambda **more: TokenExchange(INSIDE, "a", "b", **more), "issuer"),
+        (lambda **more: TokenExchange(ISSUER, "a", "b", token_endpoint=f"{INSIDE}/token", **more), "token_endpoint"),
+    ],
+)
+def test_http_to_an_issuer_inside_a_private_network_is_a_choice_of_the_author(make: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must be an https URL.* write (\w+)\(\.\.\., insecure_issuer=True\)"):
+        make()
+    assert any(each.startswith(INSIDE) for each in make(insecure_issuer=True).named_urls)
+
+
+@pytest.mark.parametrize("url", ["http://a:b@keycloak/realms/x", "ftp://keycloak/realms/x", "keycloak", "http://kc/#x"])
+def test_what_is_no_url_of_an_issuer_is_refused_whatever_the_author_chooses(url: str) -> None:
+    with pytest.raises(ValueError, match="must be an https URL") as problem:
+        Jwt(url, insecure_issuer=True)
+    assert "insecure_issuer" not in str(problem.value)
 
 
 def test_scopes_may_have_a_prefix_that_tokens_leave_out() -> None:

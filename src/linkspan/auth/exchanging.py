@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from linkspan.auth.client_authentication import client_authentication
 from linkspan.auth.client_registration import said_by
 from linkspan.auth.jwks import Issuer, IssuerUnavailable, VerifyFlow, json_object
+from linkspan.auth.network import check_issuer_url
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.errors import ExchangeError
 from linkspan.types.base import JSON
@@ -35,14 +36,18 @@ class TokenExchange:
         token_endpoint: str | None = None,
         style: Literal["rfc8693", "entra"] = "rfc8693",
         method: str = "client_secret_basic",
+        insecure_issuer: bool = False,
     ) -> None:
         """Exchange at `token_endpoint`, or where the metadata of `issuer` say, as the client `client_id`.
 
-        `style` is "entra" for Microsoft's on-behalf-of. Raises: ValueError.
+        `style` is "entra" for Microsoft's on-behalf-of. `insecure_issuer`: as that of `Jwt`. Raises: ValueError.
         """
         if style not in ("rfc8693", "entra"):
             raise ValueError(f'style must be "rfc8693" or "entra", got {style!r}')
         client_authentication(client_id, client_secret, method)
+        for name, url in (("issuer", issuer), ("token_endpoint", token_endpoint)):
+            if url is not None:
+                check_issuer_url("TokenExchange", name, url, insecure=insecure_issuer)
         self.issuer = issuer
         self._source = Issuer(issuer)
         self._endpoint = token_endpoint

@@ -8,10 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["check_url", "hosts_of", "is_local", "may_connect", "origin_of", "shown", "was_named", "without_credentials"]
+__all__ = [
+    "Origin",
+    "check_issuer_url",
+    "check_url",
+    "hosts_of",
+    "is_local",
+    "is_public",
+    "may_connect",
+    "origin_of",
+    "shown",
+    "was_named",
+    "without_credentials",
+]
 
+Origin: TypeAlias = tuple[str, str, int | None]
+"""Scheme, host in lower case, and port."""
+_NOT_HTTPS = "it is not https"
 _PORTS = {"http": 80, "https": 443}
 _NAT64 = 0x64FF9B << 64
 """The first 96 bits of an IPv6 address that stands for an IPv4 one (RFC 6052)."""
@@ -19,7 +35,7 @@ _CLOUD_METADATA = IPv6Address("fd00:ec2::254")
 """The one metadata service of a cloud whose address is not link-local."""
 
 
-def origin_of(url: str) -> tuple[str, str, int | None] | None:
+def origin_of(url: str) -> Origin | None:
     """Return scheme, host and port of a URL; None for one that is not http or https, or is malformed."""
     try:
         parts = urlsplit(url)
@@ -49,10 +65,10 @@ def without_credentials(url: str) -> str:
     return urlunsplit((parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower(), parts.path, parts.query, ""))
 
 
-def check_url(url: str, server_url: str) -> str | None:
+def check_url(url: str, server_url: str, plain: Collection[Origin] = ()) -> str | None:
     """Return what is wrong with a URL that a server gave us; None if it may be contacted, or shown to a person.
 
-    It is https; http is for loopback only, if the MCP server is there, too.
+    It is https; http is for loopback only, if the MCP server is there, too, and for the origins in `plain`.
     """
     origin = origin_of(url)
     if origin is None or not url.isascii() or not url.isprintable() or " " in url:
@@ -62,9 +78,25 @@ def check_url(url: str, server_url: str) -> str | None:
         return "it has a user name or a backslash"
     if parts.fragment or url.endswith("#"):
         return "it has a fragment"
-    if origin[0] == "https" or (is_local(url) and is_local(server_url)):
+    if origin[0] == "https" or (is_local(url) and is_local(server_url)) or origin in plain:
         return None
-    return "it is not https"
+    return _NOT_HTTPS
+
+
+def check_issuer_url(owner: str, name: str, url: str, *, insecure: bool) -> None:
+    """Raise ValueError for a URL at which no authorization server is asked; `insecure`: http is good on any host.
+
+    `owner` and `name` are what the author has written it to: `Jwt`, `issuer`.
+    """
+    wrong = check_url(url, url)
+    if wrong is None or (wrong == _NOT_HTTPS and insecure):
+        return
+    hint = (
+        f"; for one inside a private network, where each machine is trusted, write {owner}(..., insecure_issuer=True)"
+        if wrong == _NOT_HTTPS
+        else ""
+    )
+    raise ValueError(f"{name} must be an https URL, or http on loopback: {url!r}: {wrong}{hint}")
 
 
 def shown(url: str) -> str:
@@ -99,6 +131,11 @@ def may_connect(address: str, server_addresses: Callable[[], Collection[str]], *
         return named or kind in map(_kind, server_addresses())
     except ValueError:
         return False
+
+
+def is_public(address: str) -> bool:
+    """Return whether an address is in no private network and not on loopback. Raises: ValueError for a name."""
+    return _kind(address) == "public"
 
 
 def _kind(address: str) -> str:

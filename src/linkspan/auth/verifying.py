@@ -18,7 +18,7 @@ import msgspec
 
 from linkspan.auth.client_authentication import client_authentication
 from linkspan.auth.jwks import Issuer, IssuerUnavailable, TokenRefused, VerifyFlow, json_object, max_age
-from linkspan.auth.network import check_url
+from linkspan.auth.network import check_issuer_url
 from linkspan.auth.own_keys import read_keys
 from linkspan.auth.presets import PRESETS, Preset, recognized
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
@@ -139,9 +139,15 @@ class _OfIssuer:
         preset: str | None,
         jwks_uri: str | None = None,
         keys: Sequence[Any] | None = None,
+        endpoint: str | None = None,
+        *,
+        insecure_issuer: bool,
     ) -> None:
-        if (wrong := check_url(issuer, issuer)) is not None:
-            raise ValueError(f"issuer must be an https URL, or http on loopback: {issuer!r}: {wrong}")
+        named = {"issuer": issuer, "jwks_uri": jwks_uri, "endpoint": endpoint}
+        self.named_urls = tuple(each for each in named.values() if each is not None)
+        for name, url in named.items():
+            if url is not None:
+                check_issuer_url(type(self).__name__, name, url, insecure=insecure_issuer)
         self.preset: Preset
         self.issuer, self.preset = recognized(issuer, preset)
         self.source = Issuer(self.issuer, jwks_uri=jwks_uri, keys=keys)
@@ -229,6 +235,7 @@ class Jwt(_OfIssuer):
         keys: str | bytes | Mapping[str, JSON] | None = None,
         scope_prefix: str = "",
         preset: str | None = None,
+        insecure_issuer: bool = False,
     ) -> None:
         """Trust tokens that `issuer` has signed. Write it as its metadata do; a missing or additional slash at the end is mended.
 
@@ -238,12 +245,16 @@ class Jwt(_OfIssuer):
         - `keys`: the public keys themselves, as PEM, a JWK or a JWKS. Then the issuer is a name only, and is never asked.
         - `scope_prefix`: clients ask for scopes with it in front ("api://ID/"); name them without it, here and at tools.
         - `preset`: a name of `PRESETS`, for a provider that its issuer does not show, such as one with a domain of yours.
+        - `insecure_issuer`: let it, and `jwks_uri`, be http URLs of a private network. The risk: whatever machine of the network
+          answers in its place, or reads along, decides which tokens are good. A host with a public address stays refused.
 
         Raises: ValueError; LinkspanError where the extra `auth` is not installed.
         """
         require_jose()
         own = None if keys is None else read_keys(keys)
-        super().__init__(issuer, audience, audience_claim, scope_prefix, preset, jwks_uri, own)
+        super().__init__(
+            issuer, audience, audience_claim, scope_prefix, preset, jwks_uri, own, insecure_issuer=insecure_issuer
+        )
         if self.preset.opaque:
             raise ValueError(f"the access tokens of {self.preset.name} are not JWTs: pass verify=, a function")
         if re.fullmatch(self.preset.unverifiable, self.issuer):
@@ -255,7 +266,6 @@ class Jwt(_OfIssuer):
         if unknown or not algorithms:
             raise ValueError(f"algorithms must be of {', '.join(ALGORITHMS)}; got {list(algorithms)!r}")
         self._algorithms = frozenset(algorithms)
-        self.named_urls = tuple(each for each in (issuer, jwks_uri) if each is not None)
 
     def takes(self, issuer: str | None) -> bool:
         """Return whether a token claims this issuer."""
@@ -294,6 +304,7 @@ class Introspection(_OfIssuer):
         preset: str | None = None,
         method: str = "client_secret_basic",
         remember: float | None = None,
+        insecure_issuer: bool = False,
     ) -> None:
         """Ask as the client `client_id`, at `endpoint`, or where the metadata say. See `Jwt` for the others.
 
@@ -305,10 +316,17 @@ class Introspection(_OfIssuer):
         """
         if remember is not None and not 0 < remember < float("inf"):
             raise ValueError(f"remember must be a number of seconds above 0, or None; got {remember!r}")
-        super().__init__(issuer, audience, audience_claim, scope_prefix, preset)
+        super().__init__(
+            issuer,
+            audience,
+            audience_claim,
+            scope_prefix,
+            preset,
+            endpoint=endpoint,
+            insecure_issuer=insecure_issuer,
+        )
         self._endpoint = endpoint
         self._remember = remember
-        self.named_urls = tuple(each for each in (issuer, endpoint) if each is not None)
         self._credentials = client_id, client_secret, method
         client_authentication(*self._credentials)
 

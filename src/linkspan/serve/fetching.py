@@ -28,7 +28,7 @@ class Fetcher:
     """Fetches for one server, with the rules of a client: the author's URLs stand for what a user has named."""
 
     def __init__(self, named: Sequence[str]) -> None:
-        """Take the URLs that the author has written."""
+        """Take the URLs that the author has written: those over http only if they were allowed to be."""
         self._named = named
         self.start_afresh()
         renew(self)
@@ -87,7 +87,10 @@ class Fetcher:
                 raise HttpUnavailable(
                     import_problem("asking an authorization server needs httptools", "http", error)
                 ) from None
-            self._http = GuardedHttp(self._named[0], lambda host: was_named(host, self._named, ()), self._addresses)
+            plain = {each for each in map(origin_of, self._named) if each is not None and each[0] == "http"}
+            self._http = GuardedHttp(
+                self._named[0], lambda host: was_named(host, self._named, ()), self._addresses, plain=plain
+            )
         return self._http.fetch(effect)
 
     def _addresses(self) -> set[str]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -709,7 +710,7 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
-        issuer = f"http://127.0.0.1:{self.server.server_address[1]}"
+        issuer = f"http://{self.headers['host']}"
         document: Any = {"issuer": issuer, "jwks_uri": f"{issuer}/keys"}
         if self.path == "/keys":
             time.sleep(0.05)
@@ -786,6 +787,49 @@ def test_keys_at_an_address_that_only_the_metadata_name_are_not_fetched() -> Non
         fetcher._addresses = lambda: {"93.184.216.34"}  # type: ignore[method-assign]
         with pytest.raises(HttpUnavailable, match=r"private network|not https"):
             fetcher.fetch(HttpEffect("GET", url, {}))
+
+
+def resolve(monkeypatch: pytest.MonkeyPatch, name: str, address: str) -> None:
+    """Let a name have an address."""
+    system = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
+        return system(address if host in (name, name.encode()) else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+def test_an_issuer_in_a_private_network_may_be_asked_over_http(
+    protect: Protect, issuer: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of several issuers is public, and each has rules of its own."""
+    resolve(monkeypatch, "keycloak", "127.0.0.1")
+    url = f"http://keycloak:{issuer[0].rpartition(':')[2]}"
+    face = protect(verify=[jwt(), Jwt(url, insecure_issuer=True)])
+    assert ask(face, token(iss=url)).status == 200
+    assert issuer[1] == ["/.well-known/oauth-authorization-server", "/keys"]
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "reason"),
+    [
+        (
+            "93.184.216.34",
+            "http://keycloak/keys",
+            "public address 93.184.216.34, and http is for private networks only",
+        ),
+        ("169.254.169.254", "http://keycloak/keys", "private network"),
+        ("127.0.0.1", "http://keycloak:81/keys", "not https"),
+        ("127.0.0.1", "http://another/keys", "not https"),
+    ],
+)
+def test_http_is_for_the_origin_that_was_allowed_and_its_private_address(
+    address: str, url: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve(monkeypatch, "keycloak", address)
+    fetcher = Fetcher(Jwt("http://keycloak/realms/x", insecure_issuer=True).named_urls)
+    with pytest.raises(HttpUnavailable, match=reason):
+        fetcher.fetch(HttpEffect("GET", url, {}))
 
 
 # Tokens for other services.

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
-from linkspan.auth.network import check_url, may_connect
+from linkspan.auth.network import Origin, check_url, is_public, may_connect
 from linkspan.client.transports.http_connections import Route, Routes
 from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, Read, Reply, may_send_to
 from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
@@ -40,13 +40,17 @@ class GuardedHttp:
         was_named: Callable[[str], bool],
         server_addresses: Callable[[], Collection[str]],
         ssl: SSLContext | None = None,
+        plain: Collection[Origin] = (),
     ) -> None:
         """`server_url` is that of the MCP server. `was_named` returns whether the user named a host, in lower case.
 
         `server_addresses` returns the addresses of the MCP server: what else has addresses of their kind may be contacted.
+        `plain` are origins that are asked over http, if they are on loopback or in a private network.
         """
         self._server_url = server_url
-        self._pool = ThreadPool(_GuardedRoutes(ssl, was_named, server_addresses))
+        self._plain = plain
+        hosts = frozenset(host for _, host, _ in plain)
+        self._pool = ThreadPool(_GuardedRoutes(ssl, was_named, server_addresses, hosts))
 
     def fetch(self, effect: Http) -> HttpResult:
         """Return the response to a request. Raises: HttpUnavailable."""
@@ -64,7 +68,7 @@ class GuardedHttp:
     def _requests(self, effect: Http, results: list[HttpResult]) -> HttpFlow[None]:
         url = effect.url
         for _ in range(_HOPS + 1):
-            if (problem := check_url(url, self._server_url)) is not None:
+            if (problem := check_url(url, self._server_url, self._plain)) is not None:
                 raise HttpFailure(problem, sent=False, ours=True)
             reply = yield Open(effect.method, url, {**_HEADERS, **effect.headers}, effect.body)
             try:
@@ -109,9 +113,14 @@ class _GuardedRoutes(Routes):
     """Routes that end at addresses which may be connected to."""
 
     def __init__(
-        self, ssl: SSLContext | None, was_named: Callable[[str], bool], server_addresses: Callable[[], Collection[str]]
+        self,
+        ssl: SSLContext | None,
+        was_named: Callable[[str], bool],
+        server_addresses: Callable[[], Collection[str]],
+        private: Collection[str],
     ) -> None:
         super().__init__(ssl, _PATIENCE)
+        self._private = private  # hosts that are asked over http, so never in public
         self._was_named = was_named
         self._server_addresses = server_addresses
         self._proxies: set[str] = set()
@@ -132,6 +141,9 @@ class _GuardedRoutes(Routes):
             self._check(host, address)
 
     def _check(self, host: str, address: str) -> None:
+        if host.lower() in self._private and is_public(address):
+            problem = f"{host} has the public address {address}, and http is for private networks only"
+            raise HttpFailure(problem, sent=False, ours=True)
         if may_connect(address, self._server_addresses, named=self._was_named(host.lower())):
             return
         problem = f"{host} is in a private network, and only the server named that host"
