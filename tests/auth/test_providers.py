@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -500,3 +501,134 @@ def test_the_id_of_a_user_pool_has_its_issuer(pool: str, issuer: str) -> None:
 def test_what_cannot_work_at_cognito_is_refused(pool: str, clients: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=rf"{reason}.*LS-616"):
         Protected.cognito(pool, clients)
+
+
+# Google.
+
+CLIENT = "123-abc.apps.googleusercontent.com"
+EMAIL = "https://www.googleapis.com/auth/userinfo.email"
+
+
+class Google:
+    """Google, as far as tokens are asked about: tokeninfo, whose numbers are texts, and userinfo."""
+
+    def __init__(self, standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.info: dict[str, Any] = {
+            "azp": CLIENT,
+            "aud": CLIENT,
+            "sub": "1071",
+            "scope": f"openid {EMAIL}",
+            "exp": str(int(time.time()) + 3000),
+            "expires_in": "3000",
+            "email": "ann@example.com",
+            "email_verified": "true",
+            "access_type": "offline",
+        }
+        self.person: dict[str, Any] = {"sub": "1071", "email": "ann@example.com", "hd": "example.com"}
+        self.status = 200
+        standin.routes["/tokeninfo"] = lambda headers, body: self.answer(headers, self.info)
+        standin.routes["/userinfo"] = lambda headers, body: self.answer(headers, self.person)
+        for name in ("tokeninfo", "userinfo"):
+            monkeypatch.setattr(f"linkspan.auth.opaque_tokens.{name.upper()}", f"{standin.url}/{name}")
+
+    def answer(self, headers: Mapping[str, str], document: Any) -> tuple[int, Any]:
+        """Answer about a token, which is in the Authorization header."""
+        if self.status != 200:
+            return self.status, {"error": "backend"}
+        if headers.get("authorization") != "Bearer ya29.good":
+            return 400, {"error": "invalid_token", "error_description": "Invalid Value"}
+        return 200, document
+
+
+@pytest.fixture
+def google(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> Google:
+    return Google(standin, monkeypatch)
+
+
+def test_a_client_of_google_is_one_call(google: Google, standin: StandIn) -> None:
+    protected = Protected.google(CLIENT, resource=RESOURCE)
+    caller = Called(protected, "ya29.good").caller
+    assert caller["principal"] == "https://accounts.google.com sub 1071"
+    assert (caller["client"], caller["scopes"]) == (CLIENT, ["email", EMAIL, "openid"])
+    assert caller["claims"]["email"] == "ann@example.com"
+    assert "ya29" not in json.dumps(caller), "no handler sees the token"
+    assert standin.asked == [("POST", "/tokeninfo")], "the token is in no URL"
+    found = published(protected)
+    assert found["authorization_servers"] == ["https://accounts.google.com"]
+    assert found["scopes_supported"] == ["openid", "email"]
+
+
+def test_a_token_that_google_does_not_know_is_refused(google: Google) -> None:
+    response = Called(Protected.google(CLIENT, resource=RESOURCE), "ya29.bad")
+    assert (response.status, "invalid_token" in response.headers["www-authenticate"]) == (401, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"aud": "another.apps.googleusercontent.com"}, "is not a client of this server"),
+        ({"aud": None}, "is not a client of this server"),
+        ({"sub": None}, "must ask for the scope openid"),
+        ({"exp": "1000"}, "has expired"),
+    ],
+)
+def test_a_token_of_google_that_is_for_another_use_is_refused(
+    changes: dict[str, Any], reason: str, google: Google, caplog: pytest.LogCaptureFixture
+) -> None:
+    google.info |= changes
+    assert Called(Protected.google(CLIENT, resource=RESOURCE), "ya29.good").status == 401
+    assert reason in caplog.text
+    assert "ya29.good" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("info", "person", "status"),
+    [
+        ({}, {}, 200),
+        ({}, {"hd": "EXAMPLE.com"}, 200),
+        ({"hd": "example.com"}, {"hd": "other.example"}, 200),
+        ({}, {"hd": "other.example"}, 401),
+        ({}, {"hd": None}, 401),
+        ({}, {"sub": "9999"}, 401),
+        ({"hd": "other.example"}, {}, 401),
+    ],
+)
+def test_only_accounts_of_the_domain_are_let_in(
+    info: dict[str, Any], person: dict[str, Any], status: int, google: Google
+) -> None:
+    """Not by the address: a consumer account may have one of any domain."""
+    google.info |= info
+    google.person |= person
+    protected = Protected.google([CLIENT], domain="example.com", resource=RESOURCE)
+    assert Called(protected, "ya29.good").status == status
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_while_google_does_not_answer_no_token_is_to_blame(status: int, google: Google) -> None:
+    google.status = status
+    response = Called(Protected.google(CLIENT, resource=RESOURCE), "ya29.good")
+    assert (response.status, response.headers["retry-after"]) == (503, "5")
+
+
+def test_while_google_cannot_be_reached_no_token_is_to_blame(google: Google, standin: StandIn) -> None:
+    standin.stop()
+    assert Called(Protected.google(CLIENT, resource=RESOURCE), "ya29.good").status == 503
+
+
+def test_a_request_that_google_does_not_understand_is_no_fault_of_the_token(google: Google, standin: StandIn) -> None:
+    standin.routes["/tokeninfo"] = lambda headers, body: (400, {"error": "invalid_request"})
+    assert Called(Protected.google(CLIENT, resource=RESOURCE), "ya29.good").status == 503
+
+
+@pytest.mark.parametrize(
+    ("client", "options", "reason"),
+    [
+        ("123", {}, "client_id must be that of a client at Google"),
+        ([], {}, "client_id must be that of a client at Google"),
+        (CLIENT, {"domain": "@example.com"}, "domain must be a domain of Google Workspace"),
+        (CLIENT, {"domain": ""}, "domain must be a domain of Google Workspace"),
+    ],
+)
+def test_what_cannot_work_at_google_is_refused(client: Any, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=rf"{reason}.*LS-616"):
+        Protected.google(client, **options)

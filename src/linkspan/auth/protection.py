@@ -284,6 +284,35 @@ class Protected:
         return cls._preset([providers.cognito(pool, client_ids, identifier or resource)], resource, options)
 
     @classmethod
+    def google(
+        cls,
+        client_id: str | Sequence[str],
+        *,
+        domain: str | Sequence[str] = (),
+        resource: str | None = None,
+        **options: Unpack[ProtectedOptions],
+    ) -> Self:
+        """Take the access tokens that Google has issued to a client of yours, or to one of several.
+
+        Access tokens are opaque: Google is asked about each (tokeninfo), once in a minute. `domain` lets in only accounts of
+        this Workspace domain (`hd`); without it, any Google account. `openid` and `email` are always among the scopes, and
+        others are Google's own. `resource` is the URL of the server; `options` are those of `Protected`. A token that Google
+        does not know is answered 401, and 503 while Google does not answer.
+
+        To click at Google (Cloud console, Google Auth Platform):
+
+        1. Audience: Internal, for one Workspace, or External. Data access: the scopes openid and userinfo.email.
+        2. Clients, Create client: Desktop app, whose redirect URIs on 127.0.0.1 need not be listed. Give its id and its
+           secret, which Google does not treat as one for desktop apps, to your users: clients cannot register.
+
+        Source: Google Identity, OpenID Connect; OAuth 2.0 for desktop apps. Raises: ValueError.
+        """
+        from linkspan.auth import providers
+
+        scopes = list(dict.fromkeys(("openid", "email", *_checked_scopes(options.get("scopes", ())))))
+        return cls._preset([providers.google(client_id, domain)], resource, {**options, "scopes": scopes})
+
+    @classmethod
     def _preset(cls, verifiers: Sequence[Verifier], resource: str | None, options: ProtectedOptions) -> Self:
         """Return what takes tokens that `verifiers` know, and those of the verifiers among the options."""
         given: ProtectedOptions = {**options}

@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from linkspan.auth.jwks import TokenRefused, VerifyFlow
+from linkspan.auth.opaque_tokens import GoogleTokens
 from linkspan.auth.verifying import Jwt, Verified, Verifier
 
-__all__ = ["auth0", "cognito", "entra", "keycloak", "okta"]
+__all__ = ["auth0", "cognito", "entra", "google", "keycloak", "okta"]
 
 _GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _OKTA: Final = re.compile(r"https?://[^/]+(?<!-admin\.okta\.com)/oauth2/[^/?#]+")
+_HOST: Final = re.compile(r"([A-Za-z0-9-]+\.)+[A-Za-z0-9-]+")
+_OF_GOOGLE: Final = ".apps.googleusercontent.com"
 _ORIGIN: Final = re.compile(r"https?://[^/?#@]+/")
 _POOL: Final = re.compile(r"(?P<region>[a-z]{2,}(-[a-z]+)+-[0-9]+)_[A-Za-z0-9]+")
 _REALM: Final = re.compile(r"https?://.+/realms/[^/?#]+")
@@ -104,6 +107,20 @@ def cognito(pool: str, client_ids: Sequence[str], identifier: str | None) -> Jwt
         )
     prefix = identifier.rstrip("/") + "/" if identifier is not None else ""
     return Jwt(issuer, audience=client_ids, scope_prefix=prefix, preset="cognito")
+
+
+def google(client_id: str | Sequence[str], domain: str | Sequence[str]) -> GoogleTokens:
+    """Return what asks Google about tokens of these clients, and of accounts of these domains. Raises: ValueError.
+
+    Source: Google Identity, OpenID Connect.
+    """
+    clients = [client_id] if isinstance(client_id, str) else [*client_id]
+    if not clients or not all(each.endswith(_OF_GOOGLE) for each in clients):
+        raise ValueError(f"client_id must be that of a client at Google, ID{_OF_GOOGLE}; got {client_id!r} [LS-616]")
+    domains = [domain] if isinstance(domain, str) else [*domain]
+    if not all(_HOST.fullmatch(each) for each in domains):
+        raise ValueError(f"domain must be a domain of Google Workspace, such as example.com; got {domain!r} [LS-616]")
+    return GoogleTokens(clients, domains)
 
 
 class _Unwanted:
