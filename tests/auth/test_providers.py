@@ -10,6 +10,7 @@ import io
 import json
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -632,3 +633,117 @@ def test_a_request_that_google_does_not_understand_is_no_fault_of_the_token(goog
 def test_what_cannot_work_at_google_is_refused(client: Any, options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=rf"{reason}.*LS-616"):
         Protected.google(client, **options)
+
+
+# GitHub.
+
+APP_ID, SECRET = "Iv1.8a61f9b3a7aba766", "hunter2hunter2"
+
+
+class GitHub:
+    """A GitHub of one's own, as far as tokens are checked (GitHub REST API, Check a token)."""
+
+    def __init__(self, standin: StandIn) -> None:
+        self.url = standin.url
+        self.checked: dict[str, Any] = {
+            "id": 1,
+            "url": f"{standin.url}/api/v3/authorizations/1",
+            "token": "gho_good",
+            "token_last_eight": "gho_good",
+            "hashed_token": "25f94a2a5c7fbaf499c665bc73d67c1c87e496da8985131633ee0a95819db2e8",
+            "app": {"client_id": APP_ID, "name": "files", "url": "https://api.example.com"},
+            "scopes": ["read:user"],
+            "created_at": "2026-01-01T00:00:00Z",
+            "updated_at": "2026-01-01T00:00:00Z",
+            "expires_at": None,
+            "user": {"login": "ann", "id": 583231, "node_id": "n", "type": "User", "site_admin": False, "url": "u"},
+        }
+        self.status = 200
+        standin.routes[f"/api/v3/applications/{APP_ID}/token"] = self.check
+
+    def check(self, headers: Mapping[str, str], body: bytes) -> tuple[int, Any]:
+        """Check a token for the app that asks."""
+        if self.status != 200:
+            return self.status, {"message": "Server Error"}
+        if headers.get("authorization") != "Basic " + b64encode(f"{APP_ID}:{SECRET}".encode()).decode():
+            return 401, {"message": "Bad credentials"}
+        if json.loads(body) != {"access_token": "gho_good"}:
+            return 404, {"message": "Not Found"}
+        return 200, self.checked
+
+    def protected(self, secret: str = SECRET, **options: Any) -> Protected:
+        """Return a server with the app."""
+        return Protected.github(APP_ID, secret, server=self.url, resource=RESOURCE, **options)
+
+
+@pytest.fixture
+def github(standin: StandIn) -> GitHub:
+    return GitHub(standin)
+
+
+def test_an_app_of_github_is_one_call(github: GitHub) -> None:
+    protected = github.protected(scopes=["read:user"])
+    called = Called(protected, "gho_good")
+    assert called.caller["principal"] == f"{github.url}/login/oauth sub 583231"
+    assert (called.caller["client"], called.caller["scopes"]) == (APP_ID, ["read:user"])
+    assert called.caller["claims"]["login"] == "ann"
+    assert "gho_good" not in json.dumps(called.caller), "no handler sees the token"
+    assert SECRET not in repr(protected)
+    assert published(protected)["authorization_servers"] == [f"{github.url}/login/oauth"]
+
+
+def test_github_itself_has_its_api_elsewhere() -> None:
+    protected = Protected.github(APP_ID, SECRET)
+    assert protected.issuers == ("https://github.com/login/oauth",)
+    assert f"https://api.github.com/applications/{APP_ID}/token" in protected.named_urls
+
+
+def test_a_token_that_github_does_not_know_is_refused(github: GitHub, standin: StandIn) -> None:
+    response = Called(github.protected(), "gho_bad")
+    assert (response.status, "invalid_token" in response.headers["www-authenticate"]) == (401, True)
+    assert len(standin.asked) == 1
+    assert Called(github.protected(), "a-key-of-another-service").status == 401
+    assert len(standin.asked) == 1, "what is not a token of GitHub is not shown to it"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"app": {"client_id": "another"}}, "is of another app"),
+        ({"app": None}, "is of another app"),
+        ({"user": None}, "names no user"),
+        ({"user": {"login": "ann"}}, "names no user"),
+    ],
+)
+def test_a_token_of_github_without_an_app_or_a_user_is_refused(
+    changes: dict[str, Any], reason: str, github: GitHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    github.checked |= changes
+    assert Called(github.protected(), "gho_good").status == 401
+    assert reason in caplog.text
+    assert "gho_good" not in caplog.text
+
+
+@pytest.mark.parametrize("status", [403, 429, 500, 502])
+def test_while_github_does_not_answer_no_token_is_to_blame(status: int, github: GitHub) -> None:
+    github.status = status
+    assert Called(github.protected(), "gho_good").status == 503
+
+
+def test_a_wrong_secret_of_the_app_is_no_fault_of_the_token(github: GitHub, caplog: pytest.LogCaptureFixture) -> None:
+    assert Called(github.protected(secret="wrong"), "gho_good").status == 503
+    assert "check both [LS-617]" in caplog.text
+    assert "wrong" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("client", "secret", "options", "reason"),
+    [
+        ("", SECRET, {}, "needs the client ID"),
+        (APP_ID, "", {}, "needs the client ID"),
+        (APP_ID, SECRET, {"server": "http://github.example.com"}, "server must be the URL of GitHub"),
+    ],
+)
+def test_what_cannot_work_at_github_is_refused(client: str, secret: str, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=rf"{reason}.*LS-616"):
+        Protected.github(client, secret, **options)

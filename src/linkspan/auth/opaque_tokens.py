@@ -6,22 +6,32 @@ refuses our own credentials, is unavailable (503). Sources are named at each cla
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
 from linkspan.auth.client_authentication import FORM
 from linkspan.auth.jwks import IssuerUnavailable, TokenRefused, VerifyFlow, json_object
 from linkspan.auth.verifying import Verified, owner_of
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.revisions.neutral import Grant, read_only
-from linkspan.types.base import JSON, JSONObject
-from linkspan.wire.challenges import read_scopes
+from linkspan.types.base import JSON, JSONObject, is_array, is_object
+from linkspan.wire.challenges import basic_credentials, read_scopes
+from linkspan.wire.jsonrpc import encode
 
-__all__ = ["GoogleTokens"]
+__all__ = ["GitHubTokens", "GoogleTokens"]
 
 GOOGLE: Final = "https://accounts.google.com"
 TOKENINFO: Final = "https://oauth2.googleapis.com/tokeninfo"
 USERINFO: Final = "https://openidconnect.googleapis.com/v1/userinfo"
+GITHUB: Final = "https://github.com"
+GITHUB_API: Final = "https://api.github.com"
+_OF_GITHUB: Final = re.compile(r"gh[ou]_\w+|[0-9a-f]{40}")
+"""Tokens of OAuth apps, and those of GitHub Apps for users; servers of one's own may have older ones."""
+_GITHUB_VERSION: Final = "2022-11-28"
+_OF_USERS: Final = ("login", "node_id", "type", "site_admin")
+"""What handlers see of a user. The login may change hands, the id never does."""
 _SHORT: Final = {
     "https://www.googleapis.com/auth/userinfo.email": "email",
     "https://www.googleapis.com/auth/userinfo.profile": "profile",
@@ -87,6 +97,57 @@ class GoogleTokens:
             raise TokenRefused("Google does not show the account: the client must ask for the scopes openid and email")
         found = _claims("Google", reply, json_object(reply.body))
         return found.get("hd") if found.get("sub") == subject else None
+
+
+class GitHubTokens:
+    """Access tokens that GitHub has issued to an app of yours.
+
+    Source: GitHub REST API, REST API endpoints for OAuth authorizations (check a token).
+    """
+
+    def __init__(self, client_id: str, secret: str, server: str) -> None:
+        """Ask as the app; `server` is `https://github.com`, or a server of your own."""
+        api = GITHUB_API if server == GITHUB else f"{server}/api/v3"
+        self.issuer = f"{server}/login/oauth"
+        self._client_id = client_id
+        self._secret = secret
+        self._url = f"{api}/applications/{quote(client_id, safe='')}/token"
+        self.named_urls = (self._url,)
+
+    def __repr__(self) -> str:
+        return f"GitHubTokens({self._client_id!r})"
+
+    def takes(self, issuer: str | None) -> bool:
+        """Return whether a token is opaque."""
+        return issuer is None
+
+    def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
+        """Return what a token allows; None for one of another kind. Raises: TokenRefused, IssuerUnavailable."""
+        if _OF_GITHUB.fullmatch(token) is None:
+            return None
+        headers = {
+            "accept": "application/vnd.github+json",
+            "authorization": basic_credentials(self._client_id, self._secret),
+            "content-type": "application/json",
+            "x-github-api-version": _GITHUB_VERSION,
+        }
+        reply = yield from _asked("GitHub", Http("POST", self._url, headers, encode({"access_token": token})))
+        if reply.status in (404, 422):
+            raise TokenRefused("GitHub does not know the token as one of this app")
+        if reply.status == 401:
+            raise IssuerUnavailable("GitHub refuses the client id and the secret of the app: check both [LS-617]")
+        found = _claims("GitHub", reply, json_object(reply.body))
+        app, user, scopes = found.get("app"), found.get("user"), found.get("scopes")
+        if not is_object(app) or app.get("client_id") != self._client_id:
+            raise TokenRefused("the token is of another app of GitHub")
+        number: JSON = user.get("id") if is_object(user) else None
+        if not is_object(user) or not isinstance(number, int):
+            raise TokenRefused("the token names no user of GitHub")
+        claims: JSONObject = {"sub": str(number)}
+        claims |= {name: user[name] for name in _OF_USERS if name in user}
+        names = [each for each in scopes if isinstance(each, str)] if is_array(scopes) else []
+        grant = Grant(self.issuer, str(number), self._client_id, frozenset(names), claims=_frozen(claims))
+        return Verified(grant, owner_of(grant, token, is_alone=False))
 
 
 def _asked(provider: str, effect: Http) -> VerifyFlow[HttpResult]:

@@ -313,6 +313,37 @@ class Protected:
         return cls._preset([providers.google(client_id, domain)], resource, {**options, "scopes": scopes})
 
     @classmethod
+    def github(
+        cls,
+        client_id: str,
+        secret: str,
+        *,
+        resource: str | None = None,
+        server: str = "https://github.com",
+        **options: Unpack[ProtectedOptions],
+    ) -> Self:
+        """Take the access tokens that GitHub has issued to an app of yours, for the users who have allowed it.
+
+        Access tokens are opaque: GitHub is asked about each, as the app, once in a minute. `scopes` are GitHub's own, such as
+        `read:user`; tokens of a GitHub App have none. The subject is the number of the user: a login may change hands. Any user
+        of GitHub may log in: decide by `ctx.grant`, or `when=`, who may do what. `resource` is the URL of the server, `server`
+        that of a GitHub of your own; `options` are those of `Protected`. A token that GitHub does not know is answered 401,
+        and 503 while GitHub does not answer.
+
+        To click at GitHub (Settings, Developer settings):
+
+        1. OAuth Apps, New OAuth App: the Authorization callback URL is that of the client, `http://127.0.0.1/callback` for
+           clients on the machine of a user, with any port.
+        2. Generate a new client secret. Give the client ID and a secret to your users: clients cannot register, and GitHub
+           wants a secret at its token endpoint. Generate another one for this server.
+
+        Source: GitHub, Authorizing OAuth apps; REST API endpoints for OAuth authorizations. Raises: ValueError.
+        """
+        from linkspan.auth import providers
+
+        return cls._preset([providers.github(client_id, secret, server)], resource, options)
+
+    @classmethod
     def _preset(cls, verifiers: Sequence[Verifier], resource: str | None, options: ProtectedOptions) -> Self:
         """Return what takes tokens that `verifiers` know, and those of the verifiers among the options."""
         given: ProtectedOptions = {**options}

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from linkspan.auth.jwks import TokenRefused, VerifyFlow
-from linkspan.auth.opaque_tokens import GoogleTokens
+from linkspan.auth.network import check_url
+from linkspan.auth.opaque_tokens import GitHubTokens, GoogleTokens
 from linkspan.auth.verifying import Jwt, Verified, Verifier
 
-__all__ = ["auth0", "cognito", "entra", "google", "keycloak", "okta"]
+__all__ = ["auth0", "cognito", "entra", "github", "google", "keycloak", "okta"]
 
 _GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -107,6 +108,23 @@ def cognito(pool: str, client_ids: Sequence[str], identifier: str | None) -> Jwt
         )
     prefix = identifier.rstrip("/") + "/" if identifier is not None else ""
     return Jwt(issuer, audience=client_ids, scope_prefix=prefix, preset="cognito")
+
+
+def github(client_id: str, secret: str, server: str) -> GitHubTokens:
+    """Return what asks GitHub about tokens of an app. Raises: ValueError.
+
+    Source: GitHub REST API, REST API endpoints for OAuth authorizations.
+    """
+    if not client_id or not secret or client_id == secret:
+        raise ValueError(
+            "Protected.github needs the client ID of an app and its client secret, with which GitHub is asked about "
+            f"tokens; got the client ID {client_id!r} [LS-616]"
+        )
+    if (wrong := check_url(server, server)) is not None:
+        raise ValueError(
+            f"server must be the URL of GitHub, or of a server of your own; got {server!r}: {wrong} [LS-616]"
+        )
+    return GitHubTokens(client_id, secret, server.rstrip("/"))
 
 
 def google(client_id: str | Sequence[str], domain: str | Sequence[str]) -> GoogleTokens:
