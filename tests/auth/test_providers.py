@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import threading
 import time
 from base64 import b64encode
@@ -242,6 +244,13 @@ def test_a_provider_that_does_not_answer_is_no_fault_of_the_token(standin: Stand
     standin.stop()
     response = Called(Protected.keycloak(issuer, resource=RESOURCE), keycloak_token(issuer))
     assert (response.status, response.headers["retry-after"]) == (503, "5")
+
+
+def test_a_server_without_a_preset_does_not_load_them() -> None:
+    code = "import sys, linkspan; linkspan.Protected('https://x.example', verify=print); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "linkspan.auth.protection" in loaded
+    assert not {"linkspan.auth.providers", "linkspan.auth.opaque_tokens"} & set(loaded)
 
 
 # Microsoft Entra ID.

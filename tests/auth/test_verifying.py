@@ -21,6 +21,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from linkspan.auth.exchanging import TokenExchange
 from linkspan.auth.jwks import IssuerUnavailable, TokenRefused
 from linkspan.auth.presets import PRESETS, preset_for
+from linkspan.auth.protection import Protected
 from linkspan.auth.verifying import ApiKeys, Check, FunctionVerifier, Introspection, Jwt, Verified, Verifier, verify
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.revisions.neutral import Grant
@@ -630,8 +631,10 @@ def test_an_id_token_of_a_provider_is_not_an_access_token() -> None:
 def test_what_a_provider_cannot_do_is_refused_where_it_is_written() -> None:
     with pytest.raises(ValueError, match="pass audience="):
         Jwt("https://cognito-idp.eu-west-1.amazonaws.com/eu-west-1_x")
-    with pytest.raises(ValueError, match="the access tokens of Google are not JWTs"):
-        Jwt("https://accounts.google.com")
+    for issuer, line in (("https://accounts.google.com", "google"), ("https://github.com/login/oauth", "github")):
+        with pytest.raises(ValueError, match=rf"are not JWTs: write auth=Protected\.{line}\(...\)"):
+            Jwt(issuer)
+        assert hasattr(Protected, line)
     with pytest.raises(ValueError, match="did you mean 'keycloak'"):
         Jwt(ISSUER, preset="keyclock")
     with pytest.raises(ValueError, match="must be an https URL"):

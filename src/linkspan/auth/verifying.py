@@ -256,7 +256,9 @@ class Jwt(_OfIssuer):
             issuer, audience, audience_claim, scope_prefix, preset, jwks_uri, own, insecure_issuer=insecure_issuer
         )
         if self.preset.opaque:
-            raise ValueError(f"the access tokens of {self.preset.name} are not JWTs: pass verify=, a function")
+            raise ValueError(
+                f"the access tokens of {self.preset.name} are not JWTs: write auth=Protected.{self.preset.name.lower()}(...)"
+            )
         if re.fullmatch(self.preset.unverifiable, self.issuer):
             raise ValueError(
                 f"tokens of {self.issuer} can be verified by {self.preset.name} alone: use a custom authorization server, such "
