@@ -68,7 +68,7 @@ def test_an_error_of_the_issuer_is_shown_on_one_line_without_commands(world: Wor
 
 
 def test_issuer_mismatch(world: World) -> None:
-    for issuer in (EVIL, f"{AS}/", AS.upper(), f"{AS}:443"):
+    for issuer in (EVIL, f"{AS}//", f"{AS}/?", f"{AS}/tenant", AS.upper(), f"{AS}:443"):
         AuthorizationServer(world, issuer=issuer, place=f"{AS}/.well-known/oauth-authorization-server")
         assert "metadata of another issuer" in _refused(world, lambda attempt: challenge(401)).problem
     assert "OPEN" not in _sent(world)

@@ -309,6 +309,29 @@ def test_auth_metadata_issuer_mismatch(world: World) -> None:
     assert world.trace == FOUND
 
 
+@pytest.mark.parametrize(("listed", "own"), [(f"{AS}/", AS), (AS, f"{AS}/")])
+def test_a_slash_that_is_the_whole_path_of_an_issuer_makes_no_difference(world: World, listed: str, own: str) -> None:
+    """Such as pydantic adds to what a server lists; the authorization server is called as it calls itself."""
+    world.protect(issuer=listed)
+    server = AuthorizationServer(world, own, place=f"{AS}{AS_WELL_KNOWN}")
+    for endpoint in ("authorization", "token", "registration"):
+        server.metadata[f"{endpoint}_endpoint"] = f"{AS}/{endpoint}"
+    world.routes |= {f"POST {AS}/token": server.token, f"POST {AS}/registration": server.register}
+    for issuer in (None, listed, own):
+        assert world.call(world.authorizer(OAuth(issuer=issuer)), server.takes) == 200
+    assert [key[2] for key in world.store if key[0] == "grant"] == [own]
+    assert len(server.registered) == 1
+
+
+@pytest.mark.parametrize("own", [f"{AS}/tenant/", f"{AS}/tenant"])
+def test_a_slash_after_the_path_of_an_issuer_is_a_difference(world: World, own: str) -> None:
+    listed = f"{AS}/tenant" if own.endswith("/") else f"{AS}/tenant/"
+    world.protect(issuer=listed)
+    AuthorizationServer(world, own, place=f"{AS}{AS_WELL_KNOWN}/tenant")
+    with pytest.raises(AuthorizationError, match="metadata of another issuer"):
+        world.call(world.authorizer(), lambda attempt: challenge(401))
+
+
 def test_auth_2025_03_26_oauth_metadata_backcompat(world: World) -> None:
     """The authorization server is on the origin of the MCP server; tokens are not for a resource."""
     server = AuthorizationServer(world, f"{MCP}/oauth", f"{MCP}{AS_WELL_KNOWN}")

@@ -19,7 +19,7 @@ from linkspan.auth.discovery import Discovered, discover
 from linkspan.auth.dpop import ALGORITHM, ProofKey, is_nonce_request
 from linkspan.auth.grants import LoginContext, obtain_tokens, refresh_form
 from linkspan.auth.identities import Enterprise, Identity, OAuth
-from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch
+from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch, same_issuer
 from linkspan.auth.network import hosts_of, origin_of, shown, without_credentials
 from linkspan.auth.tokens import Nonces, Tokens
 from linkspan.core.auth_flow import AuthFlow, Http, Load, Lock, Save, StoreKey, Unlock
@@ -464,7 +464,8 @@ class Authorizer:
         auth = self.auth
         known = decode_or_none((yield Load(self._pointer)), _Known) if isinstance(auth, OAuth) else None
         if isinstance(auth, OAuth) and known is not None:
-            ours = auth.issuer in (None, known.server.issuer) and auth.client_id in (None, known.client_id)
+            ours = auth.issuer is None or same_issuer(auth.issuer, known.server.issuer)
+            ours = ours and auth.client_id in (None, known.client_id)
             place = self._place(_login_of(known))
             tokens = decode_or_none((yield Load(place)), Tokens) if ours else None
             held = _hold(tokens, known) if tokens is not None else None

@@ -19,6 +19,7 @@ from linkspan.auth.metadata import (
     covers,
     get_document,
     resource_metadata_urls,
+    same_issuer,
     server_metadata_urls,
 )
 from linkspan.auth.network import check_url, shown
@@ -54,16 +55,16 @@ def discover(url: str, announced: str | None, issuer: str | None, preferred: str
     found = yield from _resource(url, announced)
     if found is None:
         older = yield from discover_without_resource(url)
-        if issuer not in (None, older.issuer):
+        if issuer is not None and not same_issuer(issuer, older.issuer):
             raise AuthorizationFailure(f"the server uses the issuer {older.issuer}, but issuer={issuer!r} was given")
         return Discovered(older, None)
     candidates = list(found.authorization_servers or ())
-    if issuer is not None and issuer in candidates:
-        candidates = [issuer]
-    elif issuer is not None:
+    if issuer is not None:
         theirs = ", ".join(candidates) or "no authorization server"
-        raise AuthorizationFailure(f"{shown(url)} takes tokens from {theirs}, but issuer={issuer!r} was given")
-    candidates.sort(key=lambda each: each != preferred)
+        candidates = [each for each in candidates if same_issuer(each, issuer)]
+        if not candidates:
+            raise AuthorizationFailure(f"{shown(url)} takes tokens from {theirs}, but issuer={issuer!r} was given")
+    candidates.sort(key=lambda each: preferred is None or not same_issuer(each, preferred))
     server = yield from _first_that_works(candidates[:_MOST_ISSUERS], url)
     return Discovered(
         server, found.resource, found.scopes_supported, requires_dpop=found.dpop_bound_access_tokens_required is True
@@ -78,7 +79,7 @@ def find_server(issuer: str, url: str) -> AuthFlow[ServerMetadata]:
         found = yield from get_document(place, ServerMetadata)
         if found is None:
             continue
-        if found.issuer != issuer:  # character for character: RFC 8414, section 3.3
+        if not same_issuer(found.issuer, issuer):  # from here on it is called as it calls itself
             raise AuthorizationFailure(f"{place} has the metadata of another issuer: {found.issuer!r}, not {issuer!r}")
         check_endpoints(found, url)
         return found

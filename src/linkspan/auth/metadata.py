@@ -28,6 +28,7 @@ __all__ = [
     "fetch",
     "get_document",
     "resource_metadata_urls",
+    "same_issuer",
     "server_metadata_urls",
 ]
 
@@ -103,6 +104,17 @@ def server_metadata_urls(issuer: str) -> list[str]:
     if not path:
         return [origin + _SERVER, origin + _OPENID]
     return [origin + _SERVER + path, origin + _OPENID + path, origin + path + _OPENID]
+
+
+def same_issuer(first: str, second: str) -> bool:
+    """Return whether two issuers are the same text, or differ in a slash that is the whole path (RFC 3986, section 6.2.3).
+
+    RFC 8414, section 3.3, wants the same text; but libraries for URLs add that slash to the issuers that a server lists.
+    """
+    return first == second or (
+        first.removesuffix("/") == second.removesuffix("/")
+        and all(urlsplit(each).path in ("", "/") for each in (first, second))
+    )
 
 
 def covers(resource: str, url: str) -> bool:
