@@ -2,7 +2,7 @@
 //
 //   node authorization_server.mjs NODE_MODULES '{"resource": "http://...", "ttl": 3600, "clients": [...], "documents": {...}}'
 //
-// Everyone may log in, as the name that is typed. Tokens are opaque, bound to `resource`, and live `ttl` seconds.
+// Everyone may log in, as the name that is typed. Tokens are opaque, unless `format` is 'jwt', bound to `resource`, and live `ttl` seconds.
 // POST /_test counts requests by path since the last one, and sets `ttl`, or `forget`s all tokens.
 
 import { createServer } from 'node:http';
@@ -64,7 +64,8 @@ const provider = new Provider(issuer, {
       defaultResource: () => options.resource,
       useGrantedResource: () => true,
       getResourceServerInfo: async () => ({
-        scope: scopes.join(' '), audience: options.resource, accessTokenFormat: 'opaque', accessTokenTTL: ttl,
+        scope: scopes.join(' '), audience: options.resource, accessTokenFormat: options.format ?? 'opaque', accessTokenTTL: ttl,
+        ...(options.format === 'jwt' ? { jwt: { sign: { alg: 'RS256' } } } : {}),
       }),
     },
   },

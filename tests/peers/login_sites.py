@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import pytest
@@ -34,18 +34,24 @@ HERE = Path(__file__).parent
 class LoginSite(Protocol):
     """What a test needs of an MCP server and its authorization server."""
 
-    url: str
+    @property
+    def url(self) -> str:
+        """The URL of the MCP server."""
+        ...
 
-    def sign_in(self, url: str) -> str | None:
-        """Log in at a page as a person does; return where it leads, or None after a visit there."""
+    @property
+    def sign_in(self) -> Callable[[str], str | None]:
+        """Logs in at a page as a person does; returns where it leads, or None after a visit there."""
         ...
 
 
 class Running:
     """A server process. Those that keep their clients in memory forget them when it starts again."""
 
-    def __init__(self, script: str, sign_in: Callable[[str], str | None] = visit, **options: Any) -> None:
-        self.port = reserve_port()
+    def __init__(
+        self, script: str, sign_in: Callable[[str], str | None] = visit, *, port: int | None = None, **options: Any
+    ) -> None:
+        self.port = port or reserve_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self.sign_in = sign_in
         self._command = [sys.executable, str(HERE / script), str(self.port), json.dumps(options)]
@@ -74,28 +80,30 @@ class Running:
 
 
 @contextmanager
-def own_server(kind: str) -> Iterator[Running]:
-    """A server of another SDK, which is its own authorization server, in memory."""
-    pytest.importorskip("fastmcp", reason="FastMCP is not installed: pip install '.[peers]'")
-    running = Running("login_server.py", kind=kind)
+def running(*script: Any, **options: Any) -> Iterator[Running]:
+    """A server process, which is ended; the arguments are those of `Running`."""
+    server = Running(*script, **options)
     try:
-        yield running
+        yield server
     finally:
-        running.stop()
+        server.stop()
 
 
-class AtOidcProvider:
-    """A server whose tokens come from oidc-provider."""
+def own_server(kind: str) -> AbstractContextManager[Running]:
+    """A server of another SDK, which is its own authorization server, in memory."""
+    _need_fastmcp()
+    return running("login_server.py", kind=kind)
 
-    def __init__(self, url: str) -> None:
-        self.url = url
 
-    def sign_in(self, url: str) -> None:
-        sign_in(url)
+class Serving(NamedTuple):
+    """A server of this process."""
+
+    url: str
+    sign_in: Callable[[str], str | None]
 
 
 @contextmanager
-def ours_at_oidc_provider() -> Iterator[AtOidcProvider]:
+def ours_at_oidc_provider() -> Iterator[Serving]:
     """Our server, which asks oidc-provider about opaque tokens."""
     port = reserve_port()
     url = f"http://127.0.0.1:{port}/mcp"
@@ -112,11 +120,28 @@ def ours_at_oidc_provider() -> Iterator[AtOidcProvider]:
             return text
 
         with serving(server.asgi(path="/mcp"), port):
-            yield AtOidcProvider(url)
+            yield Serving(url, sign_in)
+
+
+@contextmanager
+def jwt_verifier() -> Iterator[Running]:
+    """A server of FastMCP, which verifies the tokens of oidc-provider by itself."""
+    _need_fastmcp()
+    port = reserve_port()
+    with (
+        authorization_server(f"http://127.0.0.1:{port}/mcp", format="jwt") as login,
+        running("fastmcp_server.py", sign_in, port=port, issuer=login.issuer) as server,
+    ):
+        yield server
+
+
+def _need_fastmcp() -> None:
+    pytest.importorskip("fastmcp", reason="FastMCP is not installed: pip install '.[peers]'")
 
 
 FORGETFUL = ["official", "official with default scopes", "FastMCP"]
 SITES: dict[str, Callable[[], AbstractContextManager[LoginSite]]] = {
     **{kind: partial(own_server, kind) for kind in FORGETFUL},
     "oidc-provider": ours_at_oidc_provider,
+    "JWTVerifier": jwt_verifier,
 }
