@@ -106,7 +106,9 @@ if TYPE_CHECKING:
     from linkspan.server.content_blocks import audio as audio
     from linkspan.server.content_blocks import image as image
     from linkspan.server.context import Context as Context
+    from linkspan.server.editing import Edit as Edit
     from linkspan.server.middleware import Call as Call
+    from linkspan.server.mounting import Mounted as Mounted
     from linkspan.server.prompts import Prompt as Prompt
     from linkspan.server.prompts import PromptResult as PromptResult
     from linkspan.server.resources import Resource as Resource
@@ -180,6 +182,7 @@ _HOMES = {
         "Forbidden",
         "LinkspanError",
         "MethodAlreadyDefinedError",
+        "Mounted",
         "RegistrationError",
         "RemoteProtocolError",
         "RequestCancelled",
@@ -203,6 +206,8 @@ _HOMES = {
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
     "linkspan.serve.policies": ("Audit", "ErrorMap", "RateLimit", "ResultLimit"),
     "linkspan.serve.server": ("Server",),
+    "linkspan.server.editing": ("Edit",),
+    "linkspan.server.mounting": ("Mounted",),
     "linkspan.server.task_settings": ("Task",),
     "linkspan.server.tools": ("Tool", "ToolResponse"),
     "linkspan.types.base": (
@@ -255,6 +260,7 @@ __all__ = [
     "Depends",
     "Disconnected",
     "DuplicateNameError",
+    "Edit",
     "EmbeddedResource",
     "ErrorMap",
     "ExchangeError",

@@ -266,12 +266,14 @@ def stay() -> bool:
 
 
 class Alias(msgspec.Struct, frozen=True):
-    """What a caller calls an item of a server that is mounted in another one."""
+    """What a caller calls an item that is edited, or of a server that is mounted in another one."""
 
     name: str
     """The name of a tool or a prompt, or a URI."""
-    server: str
-    """The name of the mounted server."""
+    server: str | None = None
+    """The name of the mounted server; None for the server that the caller knows."""
+    renamed: Mapping[str, str] = NOTHING
+    """What its caller calls arguments, by the names that they have in the server."""
 
 
 class Request(msgspec.Struct, eq=False):

@@ -69,11 +69,22 @@ class ArgumentsInvalid(LinkspanError):
         more = len(self.problems) - len(told)
         super().__init__("; ".join(told) + (f"; and {more} more" if more > 0 else ""))
 
+    def renamed(self, names: Mapping[str, str]) -> ArgumentsInvalid:
+        """Return the same of arguments that their sender calls by other names."""
+        return ArgumentsInvalid(_renamed(each, names) for each in self.problems) if names else self
+
     @property
     def kind(self) -> str:
         """What is wrong, for instrumentation."""
         missing = all(each.message == "is missing" for each in self.problems)
         return "missing_required_arguments" if missing else "invalid_arguments"
+
+
+def _renamed(problem: Problem, names: Mapping[str, str]) -> Problem:
+    for own, name in names.items():
+        if problem.path == own or problem.path.startswith((f"{own}.", f"{own}[")):
+            return msgspec.structs.replace(problem, path=name + problem.path[len(own) :])
+    return problem
 
 
 def kind_of_json(raw: msgspec.Raw) -> str | None:

@@ -457,7 +457,7 @@ class Registry(Generic[ItemT]):
 
     def _refuse(self, key: str) -> Never:
         words, item = self.spec.words, self.registered(key)
-        if item is not None and item.mounted is not None:
+        if item is not None and item.mounted is not None and item.mounted.server is not None:
             raise DuplicateNameError(
                 f"The mounted server {item.mounted.server!r} has a {words} {key!r} already: choose another name, or mount it "
                 "with prefix= or hide= [LS-705]"
@@ -486,6 +486,20 @@ class Registry(Generic[ItemT]):
         self._pages = {}
         for mirror in self.mirrors:
             mirror.replace(item)
+
+    def exchange(self, key: str, item: ItemT) -> None:
+        """Put an item, which may have another key, in the place of the one under `key`. Raises: DuplicateNameError."""
+        name = self.key_of(item)
+        if name != key and name in self:
+            self._refuse(name)
+        found = self._items.get(key) or self._off[key]
+        for mirror in self.mirrors:
+            mirror.remove(key)
+        self._take(key)
+        self._put(name, found[0], item, is_on=self._wants(name, item))
+        self._pages = {}
+        for mirror in self.mirrors:
+            mirror.add([item])
 
     def remove(self, key: str) -> None:
         """Remove the item under `key`, if there is one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -52,11 +52,12 @@ from linkspan.types.messages import (
     DiscoverResult,
     ServerCapabilities,
 )
-from linkspan.types.methods import METHODS, OFFERED_WITH
+from linkspan.types.methods import METHODS, OFFERED_WITH, TOOL_CALL
 
 if TYPE_CHECKING:
     from linkspan.core.extension import Extension
     from linkspan.server.dependencies import Overrides
+    from linkspan.server.editing import EditHost
     from linkspan.server.extending import Extensions
     from linkspan.server.judging import Judges
     from linkspan.server.lifespan import LifespanPlan, OpenedPart
@@ -146,6 +147,13 @@ class Dispatcher:
         """Return which arguments of a tool must be repeated in HTTP headers; nothing for a tool that may not exist."""
         found = self.catalogue.tools.get(tool)
         return found.handler.parameters.headers if found is not None else {}
+
+    def edit_host(self) -> EditHost:
+        """Return what edits of tools need, whose callers are those of this server."""
+        from linkspan.server.editing import EditHost
+
+        calls = cast("CallTool", self.methods[TOOL_CALL.name])
+        return EditHost(calls, lambda request: self.make_context(request, self.rounds.closed("fix=")), self.system)
 
     def add_layer(self, layer: Layer) -> None:
         """Surround the requests that `layer` is for, inside the layers that were added before.

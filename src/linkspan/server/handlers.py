@@ -509,11 +509,11 @@ def _not_yet() -> object:
 
 
 class MountedItem(Protocol):
-    """An item of a mounted server, and what serves it there: see `server.mounting`."""
+    """What serves an item in the place of its handler: a mounted server (`server.mounting`), or an edit (`server.editing`)."""
 
     @property
-    def server(self) -> str:
-        """The name of the mounted server."""
+    def server(self) -> str | None:
+        """The name of the mounted server; None for an edited tool of this server."""
         ...
 
     @property
@@ -535,6 +535,10 @@ class MountedItem(Protocol):
 
     def plain(self, request: Request) -> tuple[Any, Settings, Failures] | None:
         """Return the tool, and what reports its failures, where nothing but its function runs for a call; else None."""
+        ...
+
+    def is_async(self, method: str) -> bool:
+        """Return whether the call of a request begins on an event loop."""
         ...
 
     @property

@@ -40,6 +40,7 @@ __all__ = [
     "Call",
     "Layer",
     "Middleware",
+    "OutcomeRun",
     "SharesState",
     "Surrounded",
     "as_outcome",
@@ -311,6 +312,20 @@ class Surrounded(Run, kw_only=True):
         """Leave the request as it came: the state of a question belongs to its own arguments."""
         self.request.params = self.params
         self.request.round = None
+
+
+class OutcomeRun(Run, kw_only=True):
+    """The call of a request that another server, or another tool, serves: its value is the outcome already."""
+
+    def finish(self, value: object) -> Outcome:
+        """Conclude from the outcome."""
+        self.request.round = None  # it may be issued again
+        return super().finish(value)
+
+    def fail(self, error: BaseException) -> Outcome:
+        """Conclude from what ended the call."""
+        self.request.round = None
+        return super().fail(error)
 
 
 def surrounded(

@@ -28,12 +28,14 @@ from linkspan.server.catalogue import Catalogue, Listed, Registry, check_pinned
 from linkspan.server.configuration import MountedProfile, Settings
 from linkspan.server.context import Context
 from linkspan.server.dispatch import Dispatcher
+from linkspan.server.editing import Edit, EditedItem, EditHost, compile_edit
 from linkspan.server.handlers import Run
-from linkspan.server.middleware import as_outcome, run_inside
+from linkspan.server.middleware import OutcomeRun, as_outcome, run_inside
 from linkspan.server.observation import Around, Failures, Observation, warn
 from linkspan.server.steps import Step, Steps, await_steps, run_steps
 from linkspan.server.tools import BoundTool
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
+from linkspan.text import did_you_mean
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import CompleteParams, Params, PromptReference, ReadResourceParams, Tool
 
@@ -59,6 +61,7 @@ class Site(msgspec.Struct, frozen=True, eq=False):
     announcer: Announcer
     register: _Register
     auto_notify: bool
+    edit_host: EditHost
 
     @property
     def name(self) -> str:
@@ -77,6 +80,7 @@ class MountOptions(msgspec.Struct, frozen=True):
     when: When | None
     scopes: Sequence[str]
     tags: Sequence[str] | set[str] | frozenset[str]
+    edits: Mapping[str, Edit]
 
 
 class Mounted:
@@ -164,13 +168,14 @@ class Mount:
         self._prefix = options.prefix
         self._only = _patterns(options.only, "only")
         self._hide = _patterns(options.hide, "hide")
-        self._rename = dict(options.rename)
+        self._edits = dict(options.edits)
+        self._rename = {each: edit.name for each, edit in self._edits.items() if edit.name} | dict(options.rename)
         self._when = compile_condition(options.when, f"mount({self.name!r})")
         self.scopes = check_scopes(options.scopes, f"mount({self.name!r})")
         self._tags = check_tags(options.tags, f"mount({self.name!r})")
         self._conditions: dict[int, Condition] = {}
         self._profile = MountedProfile(self.name, inner.dispatcher.profile)
-        self._opens_lifespan = False
+        self._opens_lifespan = self._has_begun = False
         self._mirrors = [
             InnerList(self, registry, outer.catalogue.lists[method])
             for method, registry in inner.catalogue.lists.items()
@@ -180,6 +185,13 @@ class Mount:
     def begin(self) -> None:
         """Show all that there is, or nothing. Raises: RegistrationError."""
         outer, inner, profile = self.outer, self.inner, self.outer.dispatcher.profile
+        tools = inner.catalogue.tools
+        for name in self._edits:
+            if name not in tools:
+                known = [each.spec.name for each in tools.all()]
+                raise RegistrationError(
+                    f"mount({self.name!r}): there is no tool {name!r} to edit{did_you_mean(name, known)}"
+                )
         for each in self._mirrors:
             each.check(each.inner.all())
         self._open_lifespan()
@@ -190,6 +202,7 @@ class Mount:
         inner.announcer.outer = (*inner.announcer.outer, self.forward)
         inner.dispatcher.on_lifespan = (*inner.dispatcher.on_lifespan, self._open_lifespan)
         profile.mounted = (*profile.mounted, self._profile)
+        self._has_begun = True
         self._warn_of_names()
 
     def remove(self) -> None:
@@ -228,7 +241,20 @@ class Mount:
         """Return whether an item of the server inside exists in the one around it."""
         if self._only and not any(each.matches(registry, item) for each in self._only):
             return False
-        return not any(each.matches(registry, item) for each in self._hide)
+        return not any(each.matches(registry, item) for each in self._hide) and self._fits(registry, item)
+
+    def _fits(self, registry: Registry[Any], item: Listed) -> bool:
+        """Return whether an edit fits a tool, if it has one: one that came later is not shown else. Raises: RegistrationError."""
+        if registry is not self.inner.catalogue.tools or registry.key_of(item) not in self._edits:
+            return True
+        try:
+            self.shown(registry, item)
+        except RegistrationError as problem:
+            if not self._has_begun:
+                raise
+            warn(f"mount({self.name!r}): the tool {registry.key_of(item)!r} is not shown any more: {problem}")
+            return False
+        return True
 
     def named(self, registry: Registry[Any], key: str) -> str:
         """Return what an item is called in the server around it."""
@@ -250,9 +276,11 @@ class Mount:
         }
         if name != key:
             changed["spec"] = structs.replace(item.spec, **{_NAME: name})
-        if isinstance(item, BoundTool):
-            changed["is_plain"] = False
-        return structs.replace(item, **changed)
+        if not isinstance(item, BoundTool):
+            return structs.replace(item, **changed)
+        tool = structs.replace(item, **changed, is_plain=False)
+        edit = self._edits.get(key)
+        return tool if edit is None else compile_edit(tool, structs.replace(edit, name=name), self.outer.edit_host)
 
     def _condition(self, own: Condition | None) -> Condition | None:
         """Return the condition of the mount and that of an item as one."""
@@ -281,7 +309,7 @@ class Mount:
         announcer = self.outer.announcer
         if change.uri is not None:
             items = self.outer.catalogue.registered_for(change.uri)
-            ours = any(isinstance(each.mounted, InnerItem) and each.mounted.mount is self for each in items)
+            ours = any(inner is not None and inner.mount is self for inner in map(_inner_of, items))
             audience = self.outer.catalogue.audience_of(change.uri)
             return announcer.send(change, audience, everywhere=everywhere) if ours else 0
         if change.kind is None:
@@ -322,19 +350,18 @@ class InnerList:
         names: set[str] = set()
         for item in new:
             check_pinned(self.mount.outer.dispatcher.profile.pinned, item.spec, derived=item.derived)
-            name = item.mounted.alias.name
+            name = self.outer.key_of(item)
             taken = self.outer.registered(name)
             if name in names or (taken is not None and not self._is_mine(taken)):
-                raise self._collision(item.mounted.key, name, taken)
+                raise self._collision(_key_inside(item), name, taken)
             names.add(name)
         for mirror in self.outer.mirrors:
             mirror.check(new)
 
     def _collision(self, key: str, name: str, taken: Any) -> RegistrationError:
         outer = self.mount.outer.name
-        owner = (
-            repr(outer) if taken is None or taken.mounted is None else f"the mounted server {taken.mounted.server!r}"
-        )
+        other = None if taken is None or taken.mounted is None else taken.mounted.server
+        owner = repr(outer) if other is None else f"the mounted server {other!r}"
         way = "prefix= or rename=" if self.inner.spec.key == _NAME else "hide="
         return RegistrationError(
             f"the {self.outer.spec.words} {key!r} of {self.mount.name!r} would be {name!r} in {outer!r}, and {owner} has one of "
@@ -375,7 +402,7 @@ class InnerList:
         new = [self.mount.shown(self.inner, item) for item in items if self._is_new(item)]
         self.mount.outer.register(self.outer, new)
         for item in new:
-            name, key = item.mounted.alias.name, item.mounted.key
+            name, key = self.outer.key_of(item), _key_inside(item)
             if self.outer.spec.key == _NAME and len(key) < MAX_NAME <= len(name) and not name.endswith(key):
                 warn(
                     f"mount({self.mount.name!r}): {key!r} is called {name!r}, because names have up to {MAX_NAME} characters"
@@ -394,15 +421,31 @@ class InnerList:
         return found if found is not None and self._is_mine(found) else None
 
     def _is_mine(self, item: Any) -> bool:
-        return isinstance(item.mounted, InnerItem) and item.mounted.mount is self.mount
+        inner = _inner_of(item)
+        return inner is not None and inner.mount is self.mount
 
     def _is_new(self, item: Any) -> bool:
         """Return whether an item is to be shown. Another mount of its server may show it already, if both call it the same."""
         if not self.mount.shows(self.inner, item):
             return False
         found = self.outer.registered(self.mount.named(self.inner, self.inner.key_of(item)))
-        is_shown = found is not None and isinstance(found.mounted, InnerItem) and found.mounted.item is item
-        return not is_shown or self._is_mine(found)
+        inner = None if found is None else _inner_of(found)
+        return inner is None or inner.item is not item or inner.mount is self.mount
+
+
+def _inner_of(item: Any) -> InnerItem | None:
+    """Return where an item is from, if a mounted server has it, edited or not."""
+    mounted = item.mounted
+    if isinstance(mounted, EditedItem):
+        return _inner_of(mounted.tool)
+    return mounted if isinstance(mounted, InnerItem) else None
+
+
+def _key_inside(item: Any) -> str:
+    """Return the key that an item has in its own server."""
+    inner = _inner_of(item)
+    assert inner is not None
+    return inner.key
 
 
 class InnerItem(msgspec.Struct, frozen=True, eq=False):
@@ -464,7 +507,7 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
         around: Around | None = None
         if settings.around_request is not None and observation is not None:
             run = around = Around(run, settings.around_request, observation.data)
-        return MountedRun(
+        return OutcomeRun(
             request,
             run,
             is_async,
@@ -505,12 +548,12 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
         handler, nested = self.item.handler, self.item.mounted
         if (handler is not None and handler.is_async) or self.mount.inner.dispatcher.awaits_around(method):
             return True
-        return isinstance(nested, InnerItem) and nested.is_async(method)
+        return nested is not None and nested.is_async(method)
 
     def _enter(self, request: Request) -> None:
         """Let a request be about the item as its own server calls it, and let that exist for its caller."""
         outer, own = request.alias, self.item.when
-        request.alias = self.alias if outer is None else Alias(outer.name, self.alias.server)
+        request.alias = self.alias if outer is None else Alias(outer.name, self.server, outer.renamed)
         request.params = _about(self.key, request.params)
         request.shown = NOTHING_SHOWN if own is None else frozenset((own,))
 
@@ -563,20 +606,6 @@ def _about(key: str, params: object) -> object:
     if isinstance(params, ReadResourceParams) or not isinstance(params, Params) or params.named_by is None:
         return params  # the URI of a template names what to read
     return params if params.target == key else structs.replace(params, **{params.named_by: key})
-
-
-class MountedRun(Run, kw_only=True):
-    """The call of a request that a mounted server serves: its value is the outcome."""
-
-    def finish(self, value: object) -> Outcome:
-        """Conclude from the outcome."""
-        self.request.round = None  # it may be issued again
-        return super().finish(value)
-
-    def fail(self, error: BaseException) -> Outcome:
-        """Conclude from what ended the call."""
-        self.request.round = None
-        return super().fail(error)
 
 
 class MountedCondition(Condition, frozen=True, eq=False, kw_only=True):

@@ -68,7 +68,7 @@ from linkspan.server.tools import (
     own_name,
 )
 from linkspan.server.visibility import Kind, When
-from linkspan.text import no_attribute
+from linkspan.text import did_you_mean, no_attribute
 from linkspan.types.base import JSON, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
 from linkspan.types.methods import LISTS, RESOURCE_READ, TOOL_CALL
@@ -77,6 +77,7 @@ from linkspan.wire.values import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from linkspan.core.extension import Extension
     from linkspan.core.http_exchange import Page
+    from linkspan.server.editing import Edit
     from linkspan.server.items import Items
     from linkspan.server.lifespan import LifespanFunction
     from linkspan.server.mounting import Mounted, Site
@@ -558,6 +559,7 @@ class BaseServer(metaclass=ProposesRevision):
         when: When | None = None,
         scopes: Sequence[str] = (),
         tags: Sequence[str] | set[str] | frozenset[str] = (),
+        edits: Mapping[str, Edit] = NOTHING,
         name: str | None = None,
     ) -> Mounted:
         """Offer what another server offers, too: its tools, prompts, resources and templates, now and later.
@@ -574,6 +576,7 @@ class BaseServer(metaclass=ProposesRevision):
           with these annotations. With `only`, nothing else exists here; what `hide` means does not exist.
         - `rename`: other names for tools and prompts; these get no prefix.
         - `when`, `scopes`, `tags`: as for a tool, for all of them; what an item has itself holds besides.
+        - `edits`: an `Edit` for each tool that callers see otherwise, by its name in the other server.
         - `name`: what logs and instructions call the server; its own name if left out.
 
         Custom methods are not offered here, nor is what `resources_read_handler` reads that no resource or template names.
@@ -584,7 +587,7 @@ class BaseServer(metaclass=ProposesRevision):
         if not isinstance(server, BaseServer):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise RegistrationError(f"mount() takes a Server, not {server!r}")
         mounted = mount(
-            self._site(), server._site(), MountOptions(prefix, name, only, hide, rename, when, scopes, tags)
+            self._site(), server._site(), MountOptions(prefix, name, only, hide, rename, when, scopes, tags, edits)
         )
         self._mounted = (*self._mounted, server)
         self._completes_unchecked = True
@@ -594,7 +597,35 @@ class BaseServer(metaclass=ProposesRevision):
         """Return what mounting needs of a server."""
         from linkspan.server.mounting import Site
 
-        return Site(self._catalogue, self._dispatcher, self._announcer, self._register, self._auto_notify)
+        return Site(
+            self._catalogue,
+            self._dispatcher,
+            self._announcer,
+            self._register,
+            self._auto_notify,
+            self._dispatcher.edit_host(),
+        )
+
+    def edit(self, name: str, edit: Edit) -> None:
+        """Let callers see a tool otherwise than its author wrote it, and notify them if the server has `auto_notify`.
+
+            server.edit("search", Edit(name="find_tickets", fix={"project": "LINK"}))
+
+        It may be a tool of a mounted server, by the name that it has here; then it is edited as long as it is registered there.
+        An edit of an edited tool is made of what that shows. Raises: RegistrationError for a tool that does not exist, and for
+        an edit that does not fit it.
+        """
+        from linkspan.server.editing import compile_edit
+
+        registry = self._catalogue.tools
+        tool = registry.registered(name)
+        if tool is None:
+            known = [each.spec.name for each in registry.all()]
+            raise RegistrationError(f"edit({name!r}): there is no such tool{did_you_mean(name, known)}")
+        edited = compile_edit(tool, edit, self._dispatcher.edit_host())
+        registry.exchange(name, edited)
+        if self._auto_notify:
+            self._announcer.list_changed("tools", [tool, edited])
 
     # Around a call.
 

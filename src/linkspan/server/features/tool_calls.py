@@ -51,6 +51,14 @@ class CallTool(ItemMethod[CallToolParams]):
             observation.data["tool_name"] = params.name
         if tool.when is not None and (wrong := _wrong_headers(request, params, tool)) is not None:
             return wrong
+        return self.call(tool, request, settings, observation)
+
+    def call(
+        self, tool: BoundTool, request: Request, settings: Settings, observation: Observation | None
+    ) -> Outcome | Call:
+        """Do the same for a tool that was found."""
+        params = request.params
+        assert isinstance(params, CallToolParams)
         if tool.mounted is not None:
             return tool.mounted.begin(request, settings, observation, self.host.rounds, self.host.failures, params.name)
         try:
@@ -60,11 +68,13 @@ class CallTool(ItemMethod[CallToolParams]):
         except ArgumentsInvalid as problem:
             if (kind := kind_of_json(params.arguments)) is None:  # null means none, as it does for params
                 request.params = msgspec.structs.replace(params, arguments=Raw(b"{}"))
-                return self.serve(request, settings, observation)
+                return self.call(tool, request, settings, observation)
             if kind != "object":  # the client's mistake, and not the model's
                 return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: arguments must be an object, not {kind}")
             if observation is not None:
                 observation.note_error(problem.kind)
+            if request.alias is not None:
+                problem = problem.renamed(request.alias.renamed)
             return tool_error(f"{request.target}: {problem}")
         if repairs:
             self.host.count_repairs(request, repairs)
