@@ -17,13 +17,18 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from joserfc.jwk import RSAKey
+from oauth_world import MCP, PRM, AuthorizationServer, World, form
 
-from linkspan import Context, Server
+from linkspan import AuthorizationError, Context, Server
+from linkspan.auth.authorizer import Attempt
+from linkspan.auth.identities import OAuth
 from linkspan.auth.protection import Protected
 from linkspan.auth.verifying import ApiKeys
+from linkspan.core.auth_flow import HttpResult, OpenUrl
 from linkspan.revisions import LATEST
 from linkspan.revisions.neutral import Grant
 from tokens import RESOURCE, token
@@ -334,6 +339,73 @@ def test_an_app_of_entra_may_have_another_uri_than_its_url() -> None:
     assert published(protected)["authorization_servers"] == [f"https://login.microsoftonline.com/{TENANT}/v2.0"]
     mended = published(Protected.entra(TENANT, APP, resource=RESOURCE + "/", scopes=["files.read"]))
     assert (mended["resource"], mended["scopes_supported"]) == (RESOURCE, [f"{RESOURCE}/files.read"])
+
+
+class EntraLogin:
+    """A client of this package and Entra's login page, which refuses a `resource` that its scopes are not below.
+
+    As published: its metadata list no S256, register no clients, and promise no `iss`. No network.
+    """
+
+    def __init__(self, protected: Protected, identity: OAuth) -> None:
+        self.world = World()
+        issuer = f"https://login.microsoftonline.com/{TENANT}/v2.0"
+        without = dict.fromkeys(
+            (
+                "code_challenge_methods_supported",
+                "registration_endpoint",
+                "authorization_response_iss_parameter_supported",
+            )
+        )
+        self.entra = AuthorizationServer(
+            self.world, issuer, f"{issuer}/.well-known/openid-configuration", scopes_supported=["openid"], **without
+        )
+        self.entra.iss = None
+        self.world.browser = self.authorize
+        self.world.document(PRM, published(protected))
+        self.asked: list[dict[str, str]] = []
+        self.refusal = protected.challenge(PRM)
+        self.authorizer = self.world.authorizer(identity)
+
+    def authorize(self, effect: OpenUrl) -> str | None:
+        """Log the user in, or answer AADSTS9010010."""
+        asked = form(urlsplit(effect.url).query)
+        self.asked.append(asked)
+        resource = asked.get("resource")
+        below = [each for each in asked["scope"].split() if "://" in each]
+        if resource is not None and not all(each.startswith(resource + "/") for each in below):
+            problem = "AADSTS9010010: The resource parameter doesn't match with the requested scopes"
+            return urlencode({"error": "invalid_target", "error_description": problem, "state": asked["state"]})
+        return self.entra.authorize(effect)
+
+    def call(self) -> int:
+        """Call the server; return the status."""
+
+        def answers(attempt: Attempt) -> HttpResult:
+            found = self.entra.takes(attempt)
+            return found if found.status == 200 else HttpResult(401, {"www-authenticate": self.refusal}, b"")
+
+        return self.world.call(self.authorizer, answers)
+
+
+MCP_APP = "55555555-dddd-4eee-8fff-666666666666"
+
+
+def test_a_client_logs_in_by_what_an_app_of_entra_publishes() -> None:
+    protected = Protected.entra(TENANT, APP, resource=f"{MCP}/mcp", scopes=["files.read"])
+    login = EntraLogin(protected, OAuth(client_id=MCP_APP))
+    assert login.call() == 200
+    (asked,) = login.asked
+    assert (asked["resource"], asked["scope"]) == (f"{MCP}/mcp", f"{MCP}/mcp/files.read")
+
+
+def test_a_client_leaves_the_resource_out_where_the_uri_of_the_app_is_another() -> None:
+    protected = Protected.entra(TENANT, APP, resource=f"{MCP}/mcp", app_id_uri=f"api://{APP}", scopes=["files.read"])
+    login = EntraLogin(protected, OAuth(client_id=MCP_APP, resource=False))
+    assert login.call() == 200
+    assert ("resource" in login.asked[0], login.asked[0]["scope"]) == (False, f"api://{APP}/files.read")
+    with pytest.raises(AuthorizationError, match="AADSTS9010010"):
+        EntraLogin(protected, OAuth(client_id=MCP_APP)).call()
 
 
 @pytest.mark.parametrize(
