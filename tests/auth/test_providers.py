@@ -235,6 +235,13 @@ def test_a_url_of_keycloak_that_is_not_a_realm_is_refused(url: str) -> None:
         Protected.keycloak(url)
 
 
+def test_a_realm_inside_a_private_network_is_taken_over_http_when_the_author_says_it() -> None:
+    realm = "http://keycloak:8080/realms/staff"
+    with pytest.raises(ValueError, match=r"write Protected.keycloak\(..., insecure_issuer=True\)"):
+        Protected.keycloak(realm, resource=RESOURCE)
+    assert Protected.keycloak(realm, resource=RESOURCE, insecure_issuer=True).issuers == (realm,)
+
+
 def test_a_preset_takes_further_verifiers_and_all_options(standin: StandIn) -> None:
     issuer = standin.issuer("/realms/staff")
     keys = ApiKeys({sha256(b"robot-key").hexdigest(): Grant("keys", subject="robot")})

@@ -150,10 +150,18 @@ class Protected:
     # Presets: one call for one identity provider.
 
     @classmethod
-    def keycloak(cls, realm_url: str, *, resource: str | None = None, **options: Unpack[ProtectedOptions]) -> Self:
+    def keycloak(
+        cls,
+        realm_url: str,
+        *,
+        resource: str | None = None,
+        insecure_issuer: bool = False,
+        **options: Unpack[ProtectedOptions],
+    ) -> Self:
         """Take the access tokens of a realm of Keycloak, such as `https://id.example.com/realms/staff`.
 
         `resource` is the URL of the server; it and `options` are those of `Protected`. Name at least one scope in `scopes`.
+        `insecure_issuer` is that of `Jwt`: an http URL of a private network, with its risk.
 
         To click at Keycloak (realm settings of the admin console):
 
@@ -167,7 +175,7 @@ class Protected:
         """
         from linkspan.auth import providers
 
-        return cls._preset([providers.keycloak(realm_url)], resource, options)
+        return cls._preset([providers.keycloak(realm_url, insecure_issuer=insecure_issuer)], resource, options)
 
     @classmethod
     def entra(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from linkspan.auth.jwks import TokenRefused, VerifyFlow
-from linkspan.auth.network import check_url
+from linkspan.auth.network import check_issuer_url, check_url
 from linkspan.auth.opaque_tokens import GitHubTokens, GoogleTokens
 from linkspan.auth.verifying import Jwt, Verified, Verifier
 
@@ -27,14 +27,15 @@ _POOL: Final = re.compile(r"(?P<region>[a-z]{2,}(-[a-z]+)+-[0-9]+)_[A-Za-z0-9]+"
 _REALM: Final = re.compile(r"https?://.+/realms/[^/?#]+")
 
 
-def keycloak(realm_url: str) -> Jwt:
+def keycloak(realm_url: str, *, insecure_issuer: bool) -> Jwt:
     """Return what verifies access tokens of a realm (Keycloak, Securing applications with OpenID Connect). Raises: ValueError."""
     issuer = realm_url.rstrip("/")
     if _REALM.fullmatch(issuer) is None:
         raise ValueError(
             f"realm_url must be the URL of a realm, such as https://id.example.com/realms/staff; got {realm_url!r} [LS-616]"
         )
-    return Jwt(issuer, preset="keycloak")
+    check_issuer_url("Protected.keycloak", "realm_url", issuer, insecure=insecure_issuer)
+    return Jwt(issuer, preset="keycloak", insecure_issuer=insecure_issuer)
 
 
 def entra(tenant: str, app_id: str, app_id_uri: str | None, authority: str) -> Sequence[Verifier]:
