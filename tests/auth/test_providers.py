@@ -27,7 +27,7 @@ from linkspan import AuthorizationError, Context, Server
 from linkspan.auth.authorizer import Attempt
 from linkspan.auth.identities import OAuth
 from linkspan.auth.protection import Protected
-from linkspan.auth.verifying import ApiKeys
+from linkspan.auth.verifying import ApiKeys, Jwt
 from linkspan.core.auth_flow import HttpResult, OpenUrl
 from linkspan.revisions import LATEST
 from linkspan.revisions.neutral import Grant
@@ -249,6 +249,12 @@ def test_a_preset_takes_further_verifiers_and_all_options(standin: StandIn) -> N
     assert Called(protected, "robot-key").caller["principal"] == "keys sub robot"
     assert Called(protected, keycloak_token(issuer)).status == 200
     assert published(protected)["resource_name"] == "Files"
+
+
+def test_the_provider_of_a_preset_comes_first_in_the_metadata() -> None:
+    second = Jwt("https://second.example.com")
+    protected = Protected.keycloak("https://id.example.com/realms/x", resource=RESOURCE, verify=[second])
+    assert protected.issuers == ("https://id.example.com/realms/x", "https://second.example.com")
 
 
 def test_a_provider_that_does_not_answer_is_no_fault_of_the_token(standin: StandIn) -> None:
@@ -645,6 +651,14 @@ def test_a_client_of_google_is_one_call(google: Google, standin: StandIn) -> Non
     found = published(protected)
     assert found["authorization_servers"] == ["https://accounts.google.com"]
     assert found["scopes_supported"] == ["openid", "email"]
+
+
+def test_a_key_of_ones_own_is_not_shown_to_google(google: Google, standin: StandIn) -> None:
+    keys = ApiKeys({sha256(b"robot-key").hexdigest(): Grant("keys", subject="robot")})
+    protected = Protected.google(CLIENT, resource=RESOURCE, verify=keys)
+    assert Called(protected, "robot-key").caller["principal"] == "keys sub robot", "it needs no scope of Google"
+    assert standin.asked == []
+    assert Called(protected, "ya29.good").status == 200
 
 
 def test_a_token_that_google_does_not_know_is_refused(google: Google) -> None:

@@ -48,6 +48,7 @@ class GoogleTokens:
     def __init__(self, client_ids: Sequence[str], domains: Sequence[str]) -> None:
         """Take tokens that were issued to these clients, and of accounts of these Workspace domains, if any are named."""
         self.issuer = GOOGLE
+        self.login_scopes = ("openid", "email")
         self._client_ids = frozenset(client_ids)
         self._domains = frozenset(each.lower() for each in domains)
         self._tokeninfo, self._userinfo = self.named_urls = TOKENINFO, USERINFO

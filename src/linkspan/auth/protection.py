@@ -133,6 +133,7 @@ class Protected:
         self.scopes = _checked_scopes(scopes)
         prefixes = {getattr(each, "scope_prefix", "") for each in verifiers if each.issuer}
         self._scope_prefix: str = prefixes.pop() if len(prefixes) == 1 else ""
+        self._login_scopes = tuple(scope for each in verifiers for scope in getattr(each, "login_scopes", ()))
         self.implies = {name: _checked_scopes(each) for name, each in (implies or {}).items()}
         self.dpop_required = dpop == "required"
         if self.dpop_required:
@@ -303,9 +304,9 @@ class Protected:
         """Take the access tokens that Google has issued to a client of yours, or to one of several.
 
         Access tokens are opaque: Google is asked about each (tokeninfo), once in a minute. `domain` lets in only accounts of
-        this Workspace domain (`hd`); without it, any Google account. `openid` and `email` are always among the scopes, and
-        others are Google's own. `resource` is the URL of the server; `options` are those of `Protected`. A token that Google
-        does not know is answered 401, and 503 while Google does not answer.
+        this Workspace domain (`hd`); without it, any Google account. Clients are always asked for `openid` and `email`, and
+        other scopes are Google's own. `resource` is the URL of the server; `options` are those of `Protected`. A token that
+        Google does not know is answered 401, and 503 while Google does not answer.
 
         To click at Google (Cloud console, Google Auth Platform):
 
@@ -317,8 +318,7 @@ class Protected:
         """
         from linkspan.auth import providers
 
-        scopes = list(dict.fromkeys(("openid", "email", *_checked_scopes(options.get("scopes", ())))))
-        return cls._preset([providers.google(client_id, domain)], resource, {**options, "scopes": scopes})
+        return cls._preset([providers.google(client_id, domain)], resource, options)
 
     @classmethod
     def github(
@@ -353,10 +353,15 @@ class Protected:
 
     @classmethod
     def _preset(cls, verifiers: Sequence[Verifier], resource: str | None, options: ProtectedOptions) -> Self:
-        """Return what takes tokens that `verifiers` know, and those of the verifiers among the options."""
+        """Return what takes tokens that `verifiers` know, and those of the verifiers among the options.
+
+        These come first, so that a provider is not shown the keys of others. Clients are sent to the provider first.
+        """
         given: ProtectedOptions = {**options}
-        given["verify"] = [*verifiers, *_verifiers(options.get("verify", ()))]
-        return cls(resource, **given)
+        given["verify"] = [*_verifiers(options.get("verify", ())), *verifiers]
+        found = cls(resource, **given)
+        found.issuers = tuple(dict.fromkeys((*(each.issuer for each in verifiers if each.issuer), *found.issuers)))
+        return found
 
     @property
     def secret_headers(self) -> tuple[str, ...]:
@@ -411,9 +416,10 @@ class Protected:
         return frozenset(found)
 
     def asked(self, scopes: Iterable[str]) -> list[str]:
-        """Return scopes as clients ask for them: with the prefix that the authorization server wants."""
+        """Return scopes as clients ask for them: with the prefix that the authorization server wants, after those of a login."""
         prefix = self._scope_prefix
-        return [each if "://" in each or each in _OPENID else prefix + each for each in scopes]
+        named = [each if "://" in each or each in _OPENID else prefix + each for each in scopes]
+        return list(dict.fromkeys((*self._login_scopes, *named)))
 
     # What it is answered.
 
@@ -428,7 +434,7 @@ class Protected:
     ) -> str:
         """Return the value of WWW-Authenticate. Without an `error`, because no token was there, it has none (RFC 6750, 3.1)."""
         bound = self.dpop_required or scheme == "dpop"
-        wanted = dict.fromkeys(self.asked((*self.scopes, *scopes)))
+        wanted = self.asked((*self.scopes, *scopes))
         return write_challenge(
             "DPoP" if bound else "Bearer",
             {
