@@ -24,15 +24,20 @@ from linkspan.types.messages import (
     CreateMessageResult,
     GetPromptParams,
     GetPromptResult,
+    ListParams,
     LoggingLevel,
     LoggingMessageParams,
     ProgressParams,
+    Prompt,
     ReadResourceParams,
     ReadResourceResult,
+    Resource,
+    ResourceTemplate,
     Root,
     SamplingMessage,
+    Tool,
 )
-from linkspan.types.methods import PROMPT_GET, RESOURCE_READ
+from linkspan.types.methods import PROMPT_GET, PROMPT_LIST, RESOURCE_LIST, RESOURCE_READ, TEMPLATE_LIST, TOOL_LIST
 
 __all__ = ["Context", "ExchangedToken", "provided_to"]
 
@@ -56,6 +61,9 @@ if TYPE_CHECKING:  # results that are there at once in a `def`, and are awaited 
 
     class _OwnPrompt(GetPromptResult, frozen=True):
         def __await__(self) -> Generator[Any, Any, GetPromptResult]: ...
+
+    class _OwnList(list[T]):
+        def __await__(self) -> Generator[Any, Any, list[T]]: ...
 
 
 class ExchangedToken(str):
@@ -210,6 +218,25 @@ class Context(_Base[LifespanT]):
         """
         params = GetPromptParams(name=name, arguments=dict(arguments or {}))
         return cast("_OwnPrompt", self._own(PROMPT_GET.name, params, as_server))
+
+    def list_tools(self) -> _OwnList[Tool]:
+        """Return the tools of this server that the caller of this request sees; await it in an `async def`.
+
+        Middleware of the list runs. So do `list_prompts`, `list_resources` and `list_resource_templates`.
+        """
+        return cast("_OwnList[Tool]", self._own(TOOL_LIST.method, ListParams(), False))
+
+    def list_prompts(self) -> _OwnList[Prompt]:
+        """Return the prompts that the caller sees."""
+        return cast("_OwnList[Prompt]", self._own(PROMPT_LIST.method, ListParams(), False))
+
+    def list_resources(self) -> _OwnList[Resource]:
+        """Return the resources that the caller sees."""
+        return cast("_OwnList[Resource]", self._own(RESOURCE_LIST.method, ListParams(), False))
+
+    def list_resource_templates(self) -> _OwnList[ResourceTemplate]:
+        """Return the resource templates that the caller sees."""
+        return cast("_OwnList[ResourceTemplate]", self._own(TEMPLATE_LIST.method, ListParams(), False))
 
     def _own(self, method: str, params: object, as_server: bool) -> object:
         if self._serve_own is None:

@@ -458,7 +458,7 @@ class Dispatcher:
 
     def _serve_own(self, outer: Request, round: Round, method: str, params: object, as_server: bool) -> object:
         """Serve a request that a handler makes of its own server; an awaitable of its result where an event loop runs."""
-        from linkspan.server.own_requests import own_request, steps_of
+        from linkspan.server.own_requests import own_request, pages_of, steps_of
 
         serve, settings = self._serving[method], self.settings.current
         if self.catalogue.is_scoped and not as_server:
@@ -466,6 +466,11 @@ class Dispatcher:
 
             serve = partial(serve_permitted, self.methods.get(method), serve)
         judges = self.judges if self.catalogue.is_conditional else None
+        listed = self.methods.get(method)
+        if isinstance(listed, ListMethod):
+            page = serve if method in self._surrounded else listed.serve_result
+            pages = pages_of(outer, round, listed.registry.spec, lambda request: page(request, settings, None), judges)
+            return self.system.drive(pages)
         request = own_request(outer, round, method, params)
         steps = steps_of(request, round, lambda request: serve(request, settings, None), judges, as_server=as_server)
         return self.system.drive(steps)

@@ -1,9 +1,10 @@
-"""Requests that a handler makes of its own server: it reads a resource, or gets a prompt, as its caller would."""
+"""Requests that a handler makes of its own server: it reads a resource, gets a prompt or a list, as its caller would."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from msgspec import Raw
 
@@ -16,8 +17,10 @@ from linkspan.server.judging import Judges
 from linkspan.server.middleware import run_inside
 from linkspan.server.steps import Steps
 from linkspan.types.base import Wire
+from linkspan.types.messages import ListParams
+from linkspan.types.methods import ListSpec
 
-__all__ = ["own_request", "steps_of"]
+__all__ = ["own_request", "pages_of", "steps_of"]
 
 
 def own_request(outer: Request, round: Round, method: str, params: object) -> Request:
@@ -64,3 +67,22 @@ def steps_of(
             f"{request.method} of the own server returned InputRequired: ask there with ctx.ask, or leave it to the client"
         )
     return outcome
+
+
+def pages_of(
+    outer: Request,
+    round: Round,
+    spec: ListSpec[Any, Any],
+    serve: Callable[[Request], Outcome | Call],
+    judges: Judges | None,
+) -> Steps:
+    """Yield the steps of the requests for a list, page by page, and return its items. Raises: as `steps_of`."""
+    items: list[Any] = []
+    cursor: str | None = None
+    while True:
+        request = own_request(outer, round, spec.method, ListParams(cursor=cursor))
+        page: Any = yield from steps_of(request, round, serve, judges, as_server=False)
+        items += getattr(page, spec.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            return items

@@ -606,6 +606,21 @@ class BaseServer(metaclass=ProposesRevision):
             self._dispatcher.edit_host(),
         )
 
+    @closed
+    def as_tools(self, *kinds: str, when: When | None = None) -> None:
+        """Offer tools that do what resources and prompts are for, to hosts that show tools only.
+
+            server.as_tools("resources", "prompts")
+
+        They are `list_resources` and `read_resource`, `list_prompts` and `get_prompt`; without `kinds`, all of them. A caller
+        reaches what they would reach without them: conditions, scopes and middleware count, also of mounted servers, and
+        questions go to the user. With `when` only some callers see these tools. Raises: RegistrationError.
+        """
+        from linkspan.server.tool_views import views_of
+
+        for function, info in views_of(kinds, when):
+            self._add_tools([function], info)
+
     def edit(self, name: str, edit: Edit) -> None:
         """Let callers see a tool otherwise than its author wrote it, and notify them if the server has `auto_notify`.
 
