@@ -411,6 +411,75 @@ def test_an_unknown_kid_causes_one_request_in_thirty_seconds() -> None:
     assert outcome(verifier, token({"kid": "k2"}, rotated, NOW), reply(new), now=NOW + 62).grant.subject == "ann"
 
 
+ROTATED = ECKey.generate_key("P-256", {"kid": "k2"})
+
+
+def rotated(now: float = NOW + 10, **claims: Any) -> str:
+    """Return a token that is signed with a key which the issuer has since a moment ago."""
+    return token({"kid": "k2"}, ROTATED, now, **claims)
+
+
+def test_a_token_that_is_newer_than_the_keys_waits_for_the_next_look_at_them() -> None:
+    verifier = Jwt(ISSUER, jwks_uri=f"{ISSUER}/keys")
+    outcome(verifier, token(now=NOW), reply(JWKS))
+    with pytest.raises(IssuerUnavailable, match=r"has no key 'k2' for ES256, and the token is newer") as problem:
+        outcome(verifier, rotated(), now=NOW + 10)
+    assert problem.value.seconds == 20
+    new = {"keys": [*JWKS["keys"], ROTATED.as_dict(private=False)]}
+    assert outcome(verifier, rotated(), reply(new), now=NOW + 30).grant.subject == "ann"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (rotated(iat=NOW), "has no key 'k2'"),
+        (rotated(iat=None), "has no key 'k2'"),
+        (rotated(iat=NOW + 41), "not valid yet"),
+        (rotated(aud="https://other.example.com/mcp"), "the token is for"),
+        (rotated(aud=None), "the token is for"),
+        (rotated(exp=NOW - 31), "has expired"),
+        (rotated(exp=None), "no exp"),
+        (rotated(iss="https://other.example.com"), "not trusted here"),
+        (token({"kid": "k1", "alg": "RS256"}, RSA, NOW + 10), "has no key 'k1' for RS256"),
+        (token({"kid": None, "alg": "RS256"}, RSA, NOW + 10), "names no key"),
+        (token({"kid": "k1"}, ROTATED, NOW + 10), "the signature is not valid"),
+    ],
+    ids=[
+        "not newer",
+        "no iat",
+        "future",
+        "audience",
+        "no audience",
+        "ended",
+        "no end",
+        "issuer",
+        "kid",
+        "no kid",
+        "signature",
+    ],
+)
+def test_a_token_that_is_wrong_besides_its_unknown_key_is_refused(given: str, reason: str) -> None:
+    verifier = Jwt(ISSUER, jwks_uri=f"{ISSUER}/keys")
+    outcome(verifier, token(now=NOW), reply(JWKS))
+    with pytest.raises(TokenRefused, match=reason):
+        outcome(verifier, given, now=NOW + 10)
+
+
+def test_a_look_that_failed_is_none_at_the_keys() -> None:
+    """A token from before it, and from after the one that succeeded, may still have a key that is newer."""
+    verifier = Jwt(ISSUER, jwks_uri=f"{ISSUER}/keys")
+    outcome(verifier, token(now=NOW), reply(JWKS))
+    for seconds, answers in ((40, [HttpUnavailable("no route")]), (41, [])):
+        with pytest.raises(IssuerUnavailable):
+            outcome(verifier, rotated(NOW + 35), *answers, now=NOW + seconds)
+    with pytest.raises(TokenRefused, match="has no key 'k2'"):
+        outcome(verifier, rotated(NOW + 35), reply(JWKS), now=NOW + 70)
+
+
+def test_keys_of_ones_own_are_never_read_again() -> None:
+    assert "has no key 'k2'" in refused(jwt(), rotated(NOW))
+
+
 def test_known_keys_are_used_while_the_issuer_is_down() -> None:
     verifier, asked = Jwt(ISSUER), list[Any]()
     outcome(verifier, token(now=NOW), reply(METADATA), reply(JWKS, cache_control="max-age=60"))

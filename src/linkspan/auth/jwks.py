@@ -20,9 +20,11 @@ from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
 __all__ = [
+    "RETRY",
     "Issuer",
     "IssuerUnavailable",
     "TokenRefused",
+    "UnknownKey",
     "VerifyFlow",
     "import_keys",
     "json_object",
@@ -36,7 +38,7 @@ VerifyFlow: TypeAlias = Generator[Any, Any, T]
 
 _REFETCH: Final = 30.0
 """Seconds between two requests for keys on account of an unknown `kid`, which a client can invent."""
-_RETRY: Final = 5.0
+RETRY: Final = 5.0
 """Seconds after which an issuer that could not be reached is asked again while there are no keys, or no metadata."""
 _KEPT: Final = 3600.0
 """Seconds for which keys are good where the issuer does not say."""
@@ -59,8 +61,23 @@ class TokenRefused(Exception):
         self.error = error
 
 
+class UnknownKey(TokenRefused):
+    """No key has the `kid` of a token, and the keys cannot be read again yet."""
+
+    def __init__(self, reason: str, looked_at: float, seconds: float) -> None:
+        """Take when the keys were read last, and the seconds until they can be read again."""
+        super().__init__(reason)
+        self.looked_at = looked_at
+        self.seconds = seconds
+
+
 class IssuerUnavailable(Exception):
     """Whether a token is good cannot be found out now: the authorization server does not answer, or not as it should."""
+
+    def __init__(self, reason: str, seconds: float = RETRY) -> None:
+        """Take the seconds after which it may be found out."""
+        super().__init__(reason)
+        self.seconds = seconds
 
 
 class Issuer:
@@ -75,7 +92,7 @@ class Issuer:
         self._jwks_uri = jwks_uri
         self._keys: Sequence[Any] | None = keys
         self._fixed = keys is not None
-        self._fresh_until = self._usable_until = self._retry_at = 0.0
+        self._fresh_until = self._usable_until = self._retry_at = self._looked_at = 0.0
         self._metadata: tuple[float, JSONObject] = 0.0, {}
         self._metadata_failure: tuple[float, str] = 0.0, ""
         """Until when they are not read again, and why."""
@@ -91,7 +108,7 @@ class Issuer:
             problem = yield from self._read_metadata(now)
             if not problem:
                 return self._metadata[1]
-            self._metadata_failure = now + _RETRY, problem
+            self._metadata_failure = now + RETRY, problem
         if known:
             return known
         raise IssuerUnavailable(f"the issuer {self.url} cannot be read: {problem}")
@@ -115,9 +132,18 @@ class Issuer:
         return "it has no metadata at any of the well-known places"
 
     def key(self, kid: str | None, algorithm: str, now: float) -> VerifyFlow[Any]:
-        """Return the key that has signed a token. Raises: TokenRefused for an unknown `kid`, IssuerUnavailable."""
+        """Return the key that has signed a token. Raises: UnknownKey, TokenRefused, IssuerUnavailable."""
         if self._fixed:
             return self._chosen(kid, algorithm)
+        try:
+            return (yield from self._found(kid, algorithm, now))
+        except TokenRefused as problem:
+            if kid is None or any(each.kid == kid for each in self._keys or ()):
+                raise
+            raise UnknownKey(str(problem), self._looked_at, max(self._retry_at - now, 0.0)) from None
+
+    def _found(self, kid: str | None, algorithm: str, now: float) -> VerifyFlow[Any]:
+        """Return a key of those that were read, which are read again where none fits, unless that was done a moment ago."""
         if now >= self._fresh_until:
             yield from self._refresh(now)
         try:
@@ -134,7 +160,7 @@ class Issuer:
             if now < self._usable_until:
                 return
             raise IssuerUnavailable(f"the issuer {self.url} could not be read a moment ago")
-        self._retry_at = now + (_REFETCH if self._keys else _RETRY)
+        self._retry_at = now + (_REFETCH if self._keys else RETRY)
         self._fetching.append(None)
         try:
             yield from self._fetch(now)
@@ -160,6 +186,7 @@ class Issuer:
             raise IssuerUnavailable(
                 f"the keys of {self.url} cannot be read: {url} answered {reply.status} without a JWKS"
             )
+        self._looked_at = now
         age = max_age(reply.headers)
         kept = min(max(_KEPT if age is None else age, _SHORTEST), _LONGEST)
         self._keys = import_keys(document)

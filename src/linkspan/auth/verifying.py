@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from linkspan.auth.client_authentication import client_authentication
-from linkspan.auth.jwks import Issuer, IssuerUnavailable, TokenRefused, VerifyFlow, json_object, max_age
+from linkspan.auth.jwks import Issuer, IssuerUnavailable, TokenRefused, UnknownKey, VerifyFlow, json_object, max_age
 from linkspan.auth.network import check_issuer_url
 from linkspan.auth.own_keys import read_keys
 from linkspan.auth.presets import PRESETS, Preset, recognized
@@ -283,11 +283,31 @@ class Jwt(_OfIssuer):
             raise TokenRefused(f"the token is a {_shown(kind)}, not an access token (at+jwt or JWT)")
         if kid is not None and not isinstance(kid, str):
             raise TokenRefused("the kid of the token is not a string")
-        key = yield from self.source.key(kid, algorithm, now)
+        try:
+            key = yield from self.source.key(kid, algorithm, now)
+        except UnknownKey as problem:
+            self._check_age(token, problem, resource, now)
+            raise
         claims = read_jws(token, key, algorithm)
         if claims.get("iss") not in self.source.names:
             raise TokenRefused(f"the token was issued by {_shown(claims.get('iss'))}, not by {self.issuer}")
         return self.verified(token, claims, resource, now)
+
+    def _check_age(self, token: str, problem: UnknownKey, resource: str, now: float) -> None:
+        """Raise IssuerUnavailable where a token may be signed with a key that is newer than those that were read.
+
+        Nothing has verified what it says: so all of it has to fit, and it has to be newer, too. Raises: TokenRefused.
+        """
+        claims = _decoded(token.split(".")[1])
+        if claims is None or claims.get("iss") not in self.source.names:
+            raise problem
+        self.verified(token, claims, resource, now)
+        issued: JSON = claims.get("iat")
+        if isinstance(issued, int | float) and issued > problem.looked_at:
+            raise IssuerUnavailable(
+                f"{problem}, and the token is newer than the keys: they are read again in {problem.seconds:.0f} s",
+                problem.seconds,
+            ) from None
 
 
 class Introspection(_OfIssuer):

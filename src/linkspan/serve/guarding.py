@@ -8,6 +8,7 @@ Law: nothing that a client receives, and nothing in a log, holds a token.
 from __future__ import annotations
 
 import asyncio
+import math
 import operator
 import os
 import threading
@@ -23,7 +24,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
-from linkspan.auth.jwks import IssuerUnavailable, TokenRefused, VerifyFlow
+from linkspan.auth.jwks import RETRY, IssuerUnavailable, TokenRefused, VerifyFlow
 from linkspan.auth.metadata import METADATA_PATH
 from linkspan.auth.proofs import USED_BEFORE, NonceNeeded, NonceSource, Proof, Replays, UsedProof, check_proof
 from linkspan.auth.protection import (
@@ -66,7 +67,7 @@ _MOST_WAITING: Final = 1000
 """Requests whose tokens are being verified."""
 _LOOK_AGAIN: Final = 45.0
 """Seconds after which the token of a stream is verified again, so that a revoked one is noticed within a minute."""
-_UNAVAILABLE: Final = 5.0
+_UNAVAILABLE: Final = RETRY
 """Seconds after which that is tried again where the issuer could not be reached."""
 _LOOKS: Final = 8
 """Tokens that are verified again at the same time."""
@@ -300,7 +301,7 @@ class Guard:
             return self._not_good(problem, facts.headers, asked, credentials)
         except IssuerUnavailable as problem:
             self.log(str(problem), problem.__cause__, credentials.token)
-            return self._unavailable(facts.headers)
+            return self._unavailable(facts.headers, problem.seconds)
         except Exception as problem:
             self.log(f"verifying a token raised {type(problem).__name__}", problem, credentials.token)
             return self._gate.refuse(500, "Internal error", facts.headers, code=INTERNAL_ERROR)
@@ -412,9 +413,9 @@ class Guard:
         kept = [(name, value) for name, value in refusal.headers if name != "content-type"]
         return HttpResponse(refusal.status, (*page.headers, *kept), page.body)
 
-    def _unavailable(self, headers: Mapping[str, str]) -> HttpResponse:
-        text = "Tokens cannot be verified now; try again later"
-        return self._gate.refuse(503, text, headers, (("retry-after", "5"),), code=INTERNAL_ERROR)
+    def _unavailable(self, headers: Mapping[str, str], seconds: float = RETRY) -> HttpResponse:
+        text, after = "Tokens cannot be verified now; try again later", str(max(math.ceil(seconds), 1))
+        return self._gate.refuse(503, text, headers, (("retry-after", after),), code=INTERNAL_ERROR)
 
     def log(self, problem: str, error: BaseException | None = None, token: str = "") -> None:
         """Log a reason, unless there were many in the last minute; an `error` that quotes the `token` without it."""

@@ -556,6 +556,19 @@ def test_while_the_issuer_is_down_a_new_token_is_neither_good_nor_bad(protect: P
     assert "www-authenticate" not in response.headers
 
 
+def test_a_token_with_a_key_of_a_moment_ago_is_to_be_sent_again(protect: Protect) -> None:
+    """The keys rotate twice within half a minute, for which they are not read again."""
+    face = protect(verify=Jwt(ISSUER, jwks_uri=f"{ISSUER}/keys"))
+    asked = fetch(face, lambda _: HttpResult(200, {}, json.dumps(JWKS).encode()))
+    assert ask(face, token()).status == 200
+    response = ask(face, token({"kid": "k2"}, OTHER, iat=time.time() + 5))
+    assert response.status == 503
+    assert 20 <= int(response.headers["retry-after"]) <= 30
+    assert "www-authenticate" not in response.headers
+    assert ask(face, token({"kid": "k2"}, OTHER, iat=time.time() - 60)).status == 401
+    assert len(asked) == 1
+
+
 def test_an_introspected_token_is_asked_about_once_a_minute(protect: Protect, monkeypatch: pytest.MonkeyPatch) -> None:
     face = protect(verify=Introspection(ISSUER, "me", "secret", endpoint=f"{ISSUER}/introspect"))
     found = {"active": True, "sub": "ann", "aud": RESOURCE, "exp": time.time() + 3600}
