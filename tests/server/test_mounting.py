@@ -743,3 +743,15 @@ def test_an_updated_resource_of_a_mounted_server_is_heard_of() -> None:
     inner.notify_resource_updated("weather://rome/now")
     inner.notify_resource_updated("elsewhere://x")
     assert sent == [("weather://stations", [None]), ("weather://rome/now", [None])]
+
+
+def test_results_that_are_too_large_are_kept_by_the_server_that_made_them() -> None:
+    inner, shop = Server("Inner Server", max_result=1000), Server("shop", max_result=3000)
+    inner.define_tool("large", handler=lambda: "x" * 2000)
+    shop.define_tool("larger", handler=lambda: "y" * 4000)
+    shop.mount(inner, "i")
+    with SyncClient(shop) as client:
+        for name, text, server in (("i_large", "x" * 2000, "inner-server"), ("larger", "y" * 4000, "shop")):
+            link = next(each for each in client.call_tool(name).content if each.type == "resource_link")
+            assert link.uri.startswith(f"result://{server}/")
+            assert client.read_resource(link.uri).contents[0].text == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,9 +30,8 @@ from linkspan.wire.jsonrpc import encode
 if TYPE_CHECKING:
     from linkspan.server.configuration import System
 
-__all__ = ["MAX_KEPT", "TEMPLATE", "TTL", "LargeResults", "bytes_of", "head_of", "size_of"]
+__all__ = ["MAX_KEPT", "TTL", "LargeResults", "bytes_of", "head_of", "size_of"]
 
-TEMPLATE: Final = "result://{id}"
 MAX_KEPT: Final = 64 * 1024 * 1024
 """Bytes of results that are kept; the oldest go first."""
 TTL: Final = 600.0
@@ -48,14 +48,19 @@ class _Kept(NamedTuple):
 class LargeResults:
     """Middleware that keeps large results, and what reads them: `Server(max_result=...)`."""
 
-    def __init__(self, most: int, system: System) -> None:
-        """Keep results of more than `most` bytes, in this process. Raises: ValueError for a bound below one byte."""
+    def __init__(self, most: int, system: System, server: str) -> None:
+        """Keep results of more than `most` bytes, in this process. Raises: ValueError for a bound below one byte.
+
+        The name of the `server` is in the URIs, so that those of servers that are mounted in one another differ.
+        """
         if most < 1:
             raise ValueError(f"max_result={most!r} leaves no room for any result: write bytes, or None for no limit")
         self._most = most
         self._system = system
         self._lock = system.lock()
         self._kept: dict[str, _Kept] = {}
+        self._uris = f"result://{re.sub(r'[^a-z0-9.-]+', '-', server.lower()).strip('-') or 'server'}/"
+        self.template = f"{self._uris}{{id}}"
 
     def surround(self, call: Call) -> Generator[None, Outcome, Outcome | None]:
         """Answer with the beginning of a result that is too large, and a link to all of it."""
@@ -67,7 +72,7 @@ class LargeResults:
         schema = call.tool.output_schema if call.tool is not None else None
         is_text = _is_text(schema)
         mime_type = "text/plain" if outcome.structured_content is UNSET or is_text else "application/json"
-        uri = f"result://{self._system.random(16).hex()}"
+        uri = f"{self._uris}{self._system.random(16).hex()}"
         contents = [_contents(block, uri, mime_type) for block in outcome.content]
         self._keep(uri, _Kept(contents, size, call.context.principal, self._system.clock() + TTL))
         head = head_of(outcome.content, self._most)
@@ -86,7 +91,7 @@ class LargeResults:
     def read(self, id: str, ctx: Context) -> list[Wire] | None:
         """Return what was kept for the caller; None for what is gone, or was kept for another one."""
         with self._lock:
-            found = self._kept.get(f"result://{id}")
+            found = self._kept.get(f"{self._uris}{id}")
         if found is None or found.principal != ctx.principal or found.until < self._system.clock():
             return None
         return found.contents

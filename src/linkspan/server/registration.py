@@ -485,11 +485,13 @@ class BaseServer(metaclass=ProposesRevision):
         )
 
     def _link_large_results(self, most: int) -> None:
-        from linkspan.server.large_results import TEMPLATE, LargeResults
+        from linkspan.server.large_results import LargeResults
 
-        large = LargeResults(most, self.system())
+        large = LargeResults(most, self.system(), self.name)
         self.middleware(only=(TOOL_CALL.name,))(large.surround)
-        self.define_resource_template(TEMPLATE, "result", read=large.read, description="A result that was too large.")
+        self.define_resource_template(
+            large.template, "result", read=large.read, description="A result that was too large."
+        )
 
     # What all four kinds do.
 
