@@ -14,7 +14,7 @@ from client.faces import wait_until
 from linkspan import Audit, ClientError, Configuration, Server, SyncClient
 from over_http import serving
 
-FACTS = ("method", "tool", "request_id", "incident")
+FACTS = ("method", "tool", "server", "request_id", "incident")
 
 
 def facts(record: logging.LogRecord) -> dict[str, Any]:
@@ -37,6 +37,7 @@ def test_a_record_about_a_failure_names_the_request_and_the_incident(caplog: pyt
     assert facts(record) | {"incident": None} == {
         "method": "tools/call",
         "tool": "breaks",
+        "server": None,
         "request_id": 7,
         "incident": None,
     }

@@ -208,6 +208,15 @@ def test_failures_are_marked_on_both_sides(
         assert (each.status.status_code, each.status.description) == (StatusCode.ERROR, message)
 
 
+def test_the_span_of_a_tool_of_a_mounted_server_has_its_outer_name_and_names_the_server(spans: Spans) -> None:
+    outer = Server("casino")
+    outer.mount(dice(), "d", name="the dice")
+    with SyncClient(outer) as client:
+        client.call_tool("d_breaks")
+    attributes = dict(spans.one("tools/call d_breaks").attributes or {})
+    assert (attributes["linkspan.server"], attributes["gen_ai.tool.name"]) == ("the dice", "d_breaks")
+
+
 def test_the_span_of_an_internal_error_has_the_incident_and_the_exception(spans: Spans) -> None:
     with SyncClient(dice()) as client:
         text = client.call_tool("breaks").text

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkspan import Client, Configuration, Context, Depends, RegistrationError, Server, SyncClient, ToolError
+from linkspan import Audit, Client, Configuration, Context, Depends, RegistrationError, Server, SyncClient, ToolError
 from linkspan.core.call import CallReady, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import DuplicateNameError
@@ -755,3 +755,14 @@ def test_results_that_are_too_large_are_kept_by_the_server_that_made_them() -> N
             link = next(each for each in client.call_tool(name).content if each.type == "resource_link")
             assert link.uri.startswith(f"result://{server}/")
             assert client.read_resource(link.uri).contents[0].text == text
+
+
+def test_middleware_around_and_its_audit_name_the_mounted_server(caplog: Any) -> None:
+    shop = Server("shop")
+    shop.mount(weather(), "w")
+    shop.define_tool("own", handler=lambda: "own")
+    shop.middleware(Audit())
+    with caplog.at_level(logging.INFO, "linkspan.audit"):
+        call(shop, "w_forecast", days=1)
+        call(shop, "own")
+    assert [(each.tool, each.server) for each in caplog.records] == [("w_forecast", "weather"), ("own", None)]

@@ -176,6 +176,8 @@ class _ServerSpan(msgspec.Struct, eq=False):
         if request.incident is not None and request.failure is not None:
             span.set_attribute("linkspan.incident", request.incident)
             span.record_exception(request.failure)
+        if request.alias is not None and request.alias.server is not None:
+            span.set_attribute("linkspan.server", request.alias.server)
         if self._durations is not None:
             self._durations.record(time.perf_counter() - self._began, attributes, self._context)
         span.end()

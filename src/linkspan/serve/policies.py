@@ -190,6 +190,7 @@ class Audit:
         facts: dict[str, object] = {
             "method": call.method,
             "tool": call.tool.name if call.tool is not None else None,
+            "server": call.server,
             "incident": None,
             "target": call.name,
             "principal": context.principal,

@@ -544,7 +544,7 @@ class Dispatcher:
             request,
             partial(serve, request, settings, observation),
             self._handler_of(request),
-            tool.spec if tool is not None else None,
+            tool,
             current,
             partial(self.make_context, request, current),
             self.system,

@@ -34,6 +34,7 @@ from linkspan.types.messages import (
 
 if TYPE_CHECKING:
     from linkspan.server.configuration import Profile
+    from linkspan.server.tools import BoundTool
     from linkspan.types.messages import Tool
 
 __all__ = [
@@ -52,19 +53,27 @@ __all__ = [
 
 
 class Call:
-    """One request, as middleware sees it: `method`, `name`, `arguments`, `context`, `tool` and `round`.
+    """One request, as middleware sees it: `method`, `name`, `arguments`, `context`, `tool`, `server` and `round`.
 
-    `tool` is the tool as it is listed, if the request calls one that exists; `round` is 1 in the first run, and counts the rounds
-    of answers for which the handler runs again.
+    `tool` is the tool as it is listed, if the request calls one that exists, and `server` the name of the mounted server that it
+    is of, None for one of this server; `round` is 1 in the first run, and counts the rounds of answers for which the handler
+    runs again.
     """
 
     def __init__(
-        self, method: str, params: object, tool: Tool | None, round: int, make_context: Callable[[], Context]
+        self,
+        method: str,
+        params: object,
+        tool: Tool | None,
+        round: int,
+        make_context: Callable[[], Context],
+        server: str | None = None,
     ) -> None:
         """Made by the server for each run of a handler."""
         self.method = method
         self.params = params
         self.tool = tool
+        self.server = server
         self.round = round
         self._make_context = make_context
 
@@ -101,7 +110,7 @@ class Call:
         given: object = Raw(encode_json(dict(arguments))) if isinstance(written, Raw) else dict(arguments)
         if isinstance(params, msgspec.Struct):
             given = msgspec.structs.replace(params, arguments=given)
-        return Call(self.method, given, self.tool, self.round, lambda: self.context)
+        return Call(self.method, given, self.tool, self.round, lambda: self.context, self.server)
 
 
 Middleware: TypeAlias = Callable[..., object]
@@ -333,7 +342,7 @@ def surrounded(
     request: Request,
     begin: Callable[[], object],
     handler: Handler | None,
-    tool: Tool | None,
+    tool: BoundTool | None,
     current: Round,
     make_context: Callable[[], Context],
     system: Offloads,
@@ -354,7 +363,9 @@ def surrounded(
         step.observation = None  # it ends with the outermost middleware
         return (yield from run_inside(step))
 
-    call = Call(request.method, params, tool, current.number, make_context)
+    server = tool.mounted.server if tool is not None and tool.mounted is not None else None
+    spec = tool.spec if tool is not None else None
+    call = Call(request.method, params, spec, current.number, make_context, server)
     is_async = (handler is not None and handler.is_async) or any(each.kind == "async" for each in layers)
     steps = _Surrounding(inside, system, partial(failures.report, request)).steps(layers, call)
     run: Callable[[], object] = partial(await_steps if is_async else run_steps, steps, system)
