@@ -56,6 +56,7 @@ ORDER = {
         "around-a-call",
         "tool-limits",
         "visibility",
+        "mounting",
         "changes",
         "tasks",
         "engines",

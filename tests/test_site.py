@@ -49,6 +49,7 @@ QUESTIONS = {
     "rate limit": "around-a-call",
     "timeout of a tool": "tool-limits",
     "hide a tool": "visibility",
+    "mount a server": "mounting",
     "list changed notification": "changes",
     "fastapi": "frameworks",
     "flask": "frameworks",
