@@ -11,9 +11,10 @@ import pytest
 
 import linkspan
 from linkspan import Context, Server, ToolResult
+from linkspan.auth import ApiKeys, Introspection, Jwt, OAuth, Protected
 from linkspan.flows.client_errors import NOWHERE
 from linkspan.flows.tool_results import read_head
-from linkspan.habits import CONTEXT, KEYWORDS, PACKAGE, RESULT, SERVER
+from linkspan.habits import AUTH, CONTEXT, KEYWORDS, PACKAGE, RESULT, SERVER, instead_of_auth
 from linkspan.revisions import LATEST
 from linkspan.revisions.neutral import Peer, Request
 from linkspan.server.asking import Round
@@ -81,7 +82,7 @@ def test_every_known_name_is_on_a_page() -> None:
     text = "".join((DOCS / page).read_text() for page in PAGES)
     missing = [
         name
-        for table in (CONTEXT, KEYWORDS, PACKAGE, RESULT, SERVER)
+        for table in (AUTH, CONTEXT, KEYWORDS, PACKAGE, RESULT, SERVER)
         for name in table
         if not re.search(rf"\b{name}\b", text)
     ]
@@ -90,7 +91,7 @@ def test_every_known_name_is_on_a_page() -> None:
 
 def test_what_is_recommended_exists() -> None:
     """Methods and keywords that the errors name are ours."""
-    texts = [*SERVER.values(), *CONTEXT.values(), *PACKAGE.values(), *KEYWORDS.values()]
+    texts = [*SERVER.values(), *CONTEXT.values(), *PACKAGE.values(), *KEYWORDS.values(), *AUTH.values()]
     for owner, name in re.findall(r"(?<!')\b(server|ctx|client|linkspan)\.(?!py\b)(\w+)", " ".join(texts)):
         home: Any = {"server": Server, "ctx": Context, "client": linkspan.SyncClient, "linkspan": linkspan}[owner]
         assert hasattr(home, name), f"{owner}.{name}"
@@ -119,6 +120,61 @@ def test_an_import_names_what_to_import() -> None:
     with pytest.raises(ImportError, match=r"linkspan has no 'FastMCP': use linkspan\.Server"):
         exec("from linkspan import FastMCP")
     assert not hasattr(linkspan, "nonsense")
+
+
+@pytest.mark.parametrize("package", ["linkspan", "linkspan.auth"])
+@pytest.mark.parametrize("name", [*AUTH, "FastMCP"])
+def test_a_name_of_anothers_authorization_raises_the_line_to_write(package: str, name: str) -> None:
+    line = {**AUTH, **PACKAGE}[name]
+    with pytest.raises(ImportError, match=rf"^{package} has no '{name}': (use )?{re.escape(line)}$"):
+        exec(f"from {package} import {name}")
+
+
+def test_presets_that_are_recommended_exist() -> None:
+    for name in re.findall(r"\bProtected\.(\w+)", " ".join(AUTH.values())):
+        assert hasattr(Protected, name), name
+    assert not hasattr(linkspan.auth, "nonsense")
+
+
+class JWTVerifier:
+    """As FastMCP has it."""
+
+
+class Own(JWTVerifier):
+    """A verifier of an author who comes from there."""
+
+
+class Duck:
+    async def verify_token(self, token: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (JWTVerifier(), "use Protected(url, verify=Jwt(issuer, keys=public_key))"),
+        (Own(), "use Protected(url, verify=Jwt(issuer, keys=public_key))"),
+        (Duck(), "use Protected(url, verify=function)"),
+        (lambda token: None, "use Protected(url, verify=function)"),
+        ("hunter2", "use Protected(url, verify=ApiKeys({sha256_of_a_key: Grant(...)})) for keys that you hand out"),
+        (b"hunter2", "use Protected(url, verify=ApiKeys({sha256_of_a_key: Grant(...)}))"),
+        (Jwt("https://login.example.com"), "use Protected(url, verify=Jwt(...))"),
+        (Introspection("https://login.example.com", "a", "hunter2"), "use Protected(url, verify=Introspection(...))"),
+        (ApiKeys({}), "use Protected(url, verify=ApiKeys(...))"),
+        (OAuth(client_secret="hunter2", client_id="a"), "use Client(url, auth=OAuth(...)), since it logs a client in"),
+        (7, "use Protected(url, issuer=...)"),
+    ],
+)
+def test_an_auth_of_a_server_that_is_none_raises_the_line_to_write(given: Any, line: str) -> None:
+    with pytest.raises(TypeError) as problem:
+        Server("shop", auth=given)
+    text = str(problem.value)
+    assert text.startswith("Server() takes a Protected or None for auth=")
+    assert f"; {line}" in text
+    assert "hunter2" not in text
+    later = Server("shop")
+    later.auth = given
+    with pytest.raises(linkspan.LinkspanError, match=re.escape(instead_of_auth(given))):
+        later.asgi()
 
 
 def test_an_unknown_name_without_a_habit_is_only_unknown() -> None:

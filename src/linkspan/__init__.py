@@ -350,18 +350,12 @@ __all__ = [
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
-        raise _no_such_name(name)
+        from linkspan.habits import missing_import
+
+        raise missing_import("linkspan", name)
     value: object = getattr(load(home), name)
     globals()[name] = value
     return value
-
-
-def _no_such_name(name: str) -> Exception:
-    from linkspan.habits import PACKAGE, missing
-
-    if name in PACKAGE:  # `from linkspan import ...` would hide the text of an AttributeError
-        return ImportError(missing("linkspan", name, PACKAGE), name="linkspan")
-    return AttributeError(f"module 'linkspan' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

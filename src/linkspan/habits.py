@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["CONTEXT", "KEYWORDS", "PACKAGE", "RESULT", "SERVER", "missing"]
+__all__ = ["AUTH", "CONTEXT", "KEYWORDS", "PACKAGE", "RESULT", "SERVER", "instead_of_auth", "missing", "missing_import"]
 
 SERVER: Final[Mapping[str, str]] = {
     "add_completion_handler": "server.completion_handler(function)",
@@ -79,6 +79,87 @@ PACKAGE: Final[Mapping[str, str]] = {
 }
 """What packages of other SDKs have."""
 
+_FUNCTION = "Protected(url, verify=function), where the function takes a token and returns a Grant or None"
+_ELSEWHERE = (
+    "Protected(url, issuer=...) with an authorization server that exists: this package has none, and no proxy for one"
+)
+_PLAIN = "Protected(url, issuer=...), with the issuer of the provider"
+
+AUTH: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("AuthProvider", "RemoteAuthProvider"), "Protected(url, issuer=...)"),
+    "AuthSettings": "Protected(resource_server_url, issuer=issuer_url, scopes=required_scopes)",
+    **dict.fromkeys(
+        ("BearerAuthProvider", "JWTVerifier"),
+        "Protected(url, verify=Jwt(issuer, keys=public_key)), without keys= where the issuer publishes them",
+    ),
+    "IntrospectionTokenVerifier": "Protected(url, verify=Introspection(issuer, client_id, client_secret))",
+    "StaticTokenVerifier": "Protected(url, verify=ApiKeys({sha256_of_a_key: Grant(...)}))",
+    "RSAKeyPair": "Jwt(issuer, keys=public_key) for tokens that a program of yours makes",
+    "MultiAuth": "Protected(url, verify=[...])",
+    **dict.fromkeys(
+        (
+            "DebugTokenVerifier",
+            "DiscordProvider",
+            "DiscordTokenVerifier",
+            "HuggingFaceProvider",
+            "HuggingFaceTokenVerifier",
+            "TokenVerifier",
+        ),
+        _FUNCTION,
+    ),
+    **dict.fromkeys(
+        (
+            "InMemoryOAuthProvider",
+            "OAuthAuthorizationServerProvider",
+            "OAuthProvider",
+            "OAuthProxy",
+            "OIDCProxy",
+            "ProviderTokenVerifier",
+            "create_auth_routes",
+        ),
+        _ELSEWHERE,
+    ),
+    **dict.fromkeys(("GoogleProvider", "GoogleTokenVerifier"), "Protected.google(client_id, resource=url)"),
+    **dict.fromkeys(("GitHubProvider", "GitHubTokenVerifier"), "Protected.github(client_id, secret, resource=url)"),
+    **dict.fromkeys(("AzureProvider", "AzureJWTVerifier"), "Protected.entra(tenant, app_id, resource=url)"),
+    **dict.fromkeys(("Auth0Provider", "Auth0JWTVerifier", "Auth0MCPProvider"), "Protected.auth0(domain, resource=url)"),
+    **dict.fromkeys(
+        ("AWSCognitoProvider", "AWSCognitoTokenVerifier"), "Protected.cognito(pool, client_ids, resource=url)"
+    ),
+    "KeycloakAuthProvider": "Protected.keycloak(realm_url, resource=url)",
+    **dict.fromkeys(
+        (
+            "AuthKitProvider",
+            "ClerkProvider",
+            "ClerkTokenVerifier",
+            "DescopeProvider",
+            "OCIProvider",
+            "PropelAuthProvider",
+            "ScalekitProvider",
+            "SupabaseProvider",
+            "WorkOSProvider",
+            "WorkOSTokenVerifier",
+        ),
+        _PLAIN,
+    ),
+    **dict.fromkeys(("BearerAuthBackend", "RequireAuthMiddleware"), "Server(name, auth=Protected(url, issuer=...))"),
+    **dict.fromkeys(
+        ("ClientRegistrationOptions", "RevocationOptions"),
+        "leave it out: the authorization server has it, not this one",
+    ),
+    "require_scopes": "scopes=[...] of the tool, prompt or resource",
+    "require_roles": "when=lambda ctx: ctx.grant is not None and 'admin' in ctx.grant.roles",
+    **dict.fromkeys(("AuthCheck", "AuthContext", "restrict_tag", "run_auth_checks"), "when=lambda ctx: ..."),
+    "AccessToken": "linkspan.Grant",
+    "get_access_token": "ctx.grant, or linkspan.current_context().grant",
+    "BearerAuth": "Client(url, auth='token')",
+    "OAuthClientProvider": "Client(url, auth=OAuth())",
+    "TokenStorage": "leave it out: logins are kept by themselves, for all programs of the user",
+    "ClientCredentialsOAuthProvider": "Client(url, auth=ClientCredentials(client_id, secret=...))",
+    "PrivateKeyJWTOAuthProvider": "Client(url, auth=ClientCredentials(client_id, key=...))",
+}
+"""What other SDKs have for logins and tokens. On loopback `resource=` may be left out."""
+
 RESULT: Final[Mapping[str, str]] = {
     "data": "result.structured, or result.decode(Type) for a value of a type",
     "isError": "result.is_error",
@@ -88,6 +169,8 @@ RESULT: Final[Mapping[str, str]] = {
 """What results of tools of other SDKs have."""
 
 KEYWORDS: Final[Mapping[str, str]] = {
+    "auth": "scopes=[...] or when=... for an item, Server(auth=Protected(url, issuer=...)) for all",
+    "auth_server_provider": _ELSEWHERE,
     "cache_ttl": "Server(ttl_ms=...), in milliseconds",
     "dependencies": "leave it out: the environment that runs the server has them",
     "debug": "leave it out: logging shows what happens, logger 'linkspan'",
@@ -109,6 +192,7 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "streamable_http_path": "server.run('http', path=...)",
     "structured_output": "structured=True or structured=False",
     "task": "leave it out here: tools run as tasks, with @server.tool(task=True)",
+    "token_verifier": "Server(auth=Protected(url, verify=function))",
 }
 """Keywords of servers and decorators of other SDKs."""
 
@@ -117,6 +201,32 @@ def missing(owner: str, name: str, known: Mapping[str, str]) -> str:
     """Return the text of the error for a name that `owner` does not have, with what to use instead if another SDK has it."""
     instead = known.get(name)
     return f"{owner} has no {name!r}" + (f": {_imperative(instead)}" if instead is not None else "")
+
+
+def missing_import(module: str, name: str) -> Exception:
+    """Return the error for a name that a package of ours does not have: `from ... import` hides the text of an AttributeError."""
+    known = {**AUTH, **PACKAGE}
+    if name in known:
+        return ImportError(missing(module, name, known), name=module)
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def instead_of_auth(given: object) -> str:
+    """Return what to write where a server was given something else than a `Protected`; without its value, a secret perhaps."""
+    kind = type(given)
+    line = next((AUTH[each.__name__] for each in kind.__mro__ if each.__name__ in AUTH), None)
+    return _imperative(_line_for(given) if line is None or kind.__module__.startswith("linkspan.") else line)
+
+
+def _line_for(given: object) -> str:
+    kind = type(given)
+    if isinstance(given, str | bytes):
+        return f"{AUTH['StaticTokenVerifier']} for keys that you hand out"
+    if kind.__name__ in ("ApiKeys", "Introspection", "Jwt"):
+        return f"Protected(url, verify={kind.__name__}(...))"
+    if kind.__module__ == "linkspan.auth.identities":
+        return f"Client(url, auth={kind.__name__}(...)), since it logs a client in"
+    return _FUNCTION if callable(given) or hasattr(given, "verify_token") else "Protected(url, issuer=...)"
 
 
 def _imperative(instead: str) -> str:

@@ -208,6 +208,9 @@ def _wrong_value(call: str, name: str, arms: Iterable[str], value: object) -> Ty
     elif (function := getattr(value, "__name__", None)) is not None:
         shown = f"the function {function}"
         example = f"[{function}]" if kinds[0] is _LIST else example
-    return TypeError(
-        f"{call}() takes {' or '.join([*words, *none])} for {name}=, such as {name}={example}, not {shown}"
-    )
+    text = f"{call}() takes {' or '.join([*words, *none])} for {name}=, such as {name}={example}, not {shown}"
+    if "Protection" in arms:
+        from linkspan.habits import instead_of_auth
+
+        text += f"; {instead_of_auth(value)}"
+    return TypeError(text)

@@ -146,7 +146,8 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Server(auth="secret"),
         "Server() takes a Protected or None for auth=, such as auth=Protected('https://...', "
-        "issuer='https://...'), not a str",
+        "issuer='https://...'), not a str; use Protected(url, verify=ApiKeys({sha256_of_a_key: Grant(...)})) for keys "
+        "that you hand out",
     ),
     (lambda: Server(5), "Server() takes a string for name=, such as name='...', not 5"),
     (lambda: Server(tools=5), "Server() takes a list for tools=, such as tools=[...], not 5"),

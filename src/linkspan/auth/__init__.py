@@ -43,7 +43,9 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from linkspan.habits import missing_import
+
+        raise missing_import(__name__, name)
     value: object = getattr(load(_HOME_OF[name]), name)
     globals()[name] = value
     return value

@@ -505,7 +505,10 @@ def guard_of(server: BaseServer, gate: Gate, url: str | None = None) -> Guard:
     """
     protected = server.auth
     if not isinstance(protected, Protected):
-        raise LinkspanError(f"auth= takes Protected(...), not {type(protected).__name__}")
+        from linkspan.habits import instead_of_auth
+
+        kind = type(protected).__name__
+        raise LinkspanError(f"auth= takes Protected(...), not {kind}: {instead_of_auth(protected)}")
     resource = protected.resource or url
     if resource is None:
         raise LinkspanError(
