@@ -166,10 +166,10 @@ class Protected:
 
         To click at Keycloak (realm settings of the admin console):
 
-        1. Client scopes: create the scope that `scopes` names, of type Optional. On it, Mappers, Configure a new mapper,
-           Audience: *Included Custom Audience* is the URL of the server.
-        2. Clients, Client registration, Anonymous access policies, Trusted Hosts: add the hosts of your users and of the pages
-           that clients name (127.0.0.1, localhost). Else register a client by hand, and give its id to your users.
+        - Client scopes: create the scope that `scopes` names, of type Optional. On it, Mappers, Configure a new mapper,
+          Audience: *Included Custom Audience* is the URL of the server.
+        - Clients, Client registration, Anonymous access policies, Trusted Hosts: add the hosts of your users and of the pages
+          that clients name (127.0.0.1, localhost). Else register a client by hand, and give its id to your users.
 
         Source: Keycloak, Server Administration Guide (audience support, client registration policies). Raises: ValueError;
         LinkspanError where the extra `auth` is missing.
@@ -198,11 +198,11 @@ class Protected:
 
         To click at Entra (App registrations):
 
-        1. New registration; Expose an API: the Application ID URI is the URL of the server, whose domain the tenant has
-           verified; Add a scope for each of `scopes`.
-        2. Manifest: `requestedAccessTokenVersion` is 2.
-        3. New registration for the client: Authentication, platform "Mobile and desktop applications", its redirect URI (also
-           that of Claude.ai); API permissions: the scopes. Give its Application ID to your users: clients cannot register.
+        - New registration; Expose an API: the Application ID URI is the URL of the server, whose domain the tenant has
+          verified; Add a scope for each of `scopes`.
+        - Manifest: `requestedAccessTokenVersion` is 2.
+        - New registration for the client: Authentication, platform "Mobile and desktop applications", its redirect URI (also
+          that of Claude.ai); API permissions: the scopes. Give its Application ID to your users: clients cannot register.
 
         Source: Microsoft identity platform, Access token claims reference; Expose a web API. Raises: ValueError; LinkspanError
         where the extra `auth` is missing.
@@ -228,10 +228,10 @@ class Protected:
 
         To click at Okta (admin console):
 
-        1. Security, API, Add Authorization Server: its Audience is the URL of the server, its Issuer URI is `issuer`.
-        2. On it, Scopes: one for each of `scopes`; Access Policies: a policy, and a rule that allows them.
-        3. Applications, Create App Integration, OIDC, Native Application: the redirect URIs of the client. Give its client id
-           to your users: clients cannot register without a token of an administrator.
+        - Security, API, Add Authorization Server: its Audience is the URL of the server, its Issuer URI is `issuer`.
+        - On it, Scopes: one for each of `scopes`; Access Policies: a policy, and a rule that allows them.
+        - Applications, Create App Integration, OIDC, Native Application: the redirect URIs of the client. Give its client id
+          to your users: clients cannot register without a token of an administrator.
 
         Source: Okta, Create an authorization server; Validate access tokens. Raises: ValueError; LinkspanError where the extra
         `auth` is missing.
@@ -249,11 +249,11 @@ class Protected:
 
         To click at Auth0 (dashboard):
 
-        1. Applications, APIs, Create API: the Identifier is the URL of the server, the JWT profile is Auth0 or RFC 9068;
-           Permissions: one for each of `scopes`; Settings, Default Permissions for Third-Party Applications: these.
-        2. Settings, Advanced: Resource Parameter Compatibility Profile on, so that `resource` chooses the API, and Dynamic
-           Client Registration on, or register a client by hand.
-        3. Authentication: promote the connections of your users to domain level, for clients that register themselves.
+        - Applications, APIs, Create API: the Identifier is the URL of the server, the JWT profile is Auth0 or RFC 9068;
+          Permissions: one for each of `scopes`; Settings, Default Permissions for Third-Party Applications: these.
+        - Settings, Advanced: Resource Parameter Compatibility Profile on, so that `resource` chooses the API, and Dynamic
+          Client Registration on, or register a client by hand.
+        - Authentication: promote the connections of your users to domain level, for clients that register themselves.
 
         Source: Auth0, Validate access tokens; Resource Parameter Compatibility Profile. Raises: ValueError; LinkspanError where
         the extra `auth` is missing.
@@ -280,10 +280,10 @@ class Protected:
 
         To click at Amazon Cognito (user pool):
 
-        1. Branding, Domain: without one there is no login page. Resource servers: the identifier is the URL of the server;
-           custom scopes: one for each of `scopes`.
-        2. App clients, Create, Single-page or mobile application (without a secret); Login pages: the callback URLs of the
-           client, authorization code grant, the custom scopes. Give its client ID to your users: clients cannot register.
+        - Branding, Domain: without one there is no login page. Resource servers: the identifier is the URL of the server;
+          custom scopes: one for each of `scopes`.
+        - App clients, Create, Single-page or mobile application (without a secret); Login pages: the callback URLs of the
+          client, authorization code grant, the custom scopes. Give its client ID to your users: clients cannot register.
 
         Source: Amazon Cognito, Understanding the access token; Scopes, M2M, and resource servers. Raises: ValueError;
         LinkspanError where the extra `auth` is missing.
@@ -310,9 +310,9 @@ class Protected:
 
         To click at Google (Cloud console, Google Auth Platform):
 
-        1. Audience: Internal, for one Workspace, or External. Data access: the scopes openid and userinfo.email.
-        2. Clients, Create client: Desktop app, whose redirect URIs on 127.0.0.1 need not be listed. Give its id and its
-           secret, which Google does not treat as one for desktop apps, to your users: clients cannot register.
+        - Audience: Internal, for one Workspace, or External. Data access: the scopes openid and userinfo.email.
+        - Clients, Create client: Desktop app, whose redirect URIs on 127.0.0.1 need not be listed. Give its id and its
+          secret, which Google does not treat as one for desktop apps, to your users: clients cannot register.
 
         Source: Google Identity, OpenID Connect; OAuth 2.0 for desktop apps. Raises: ValueError.
         """
@@ -340,10 +340,10 @@ class Protected:
 
         To click at GitHub (Settings, Developer settings):
 
-        1. OAuth Apps, New OAuth App: the Authorization callback URL is that of the client, `http://127.0.0.1/callback` for
-           clients on the machine of a user, with any port.
-        2. Generate a new client secret. Give the client ID and a secret to your users: clients cannot register, and GitHub
-           wants a secret at its token endpoint. Generate another one for this server.
+        - OAuth Apps, New OAuth App: the Authorization callback URL is that of the client, `http://127.0.0.1/callback` for
+          clients on the machine of a user, with any port.
+        - Generate a new client secret. Give the client ID and a secret to your users: clients cannot register, and GitHub
+          wants a secret at its token endpoint. Generate another one for this server.
 
         Source: GitHub, Authorizing OAuth apps; REST API endpoints for OAuth authorizations. Raises: ValueError.
         """
