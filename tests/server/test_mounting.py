@@ -323,6 +323,15 @@ def test_a_change_is_announced_once_where_one_of_the_servers_announces_all(outer
     assert announced == [("tools", []), ("tools", ["w_forecast"])]
 
 
+def test_what_is_switched_off_when_its_server_is_mounted_keeps_its_place() -> None:
+    inner, shop = weather(), Server("shop")
+    inner.disable("forecast")
+    shop.mount(inner)
+    assert names(shop) == ["delete_station"]
+    inner.enable("forecast")
+    assert names(shop) == names(inner) == ["forecast", "delete_station"]
+
+
 # Around a call.
 
 

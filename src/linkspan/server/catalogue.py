@@ -423,8 +423,8 @@ class Registry(Generic[ItemT]):
         return (item for item in self if item.when is None or item.when in shown)
 
     def all(self) -> list[ItemT]:
-        """Return what is registered, hidden or not."""
-        return [item for _, item in (*self._items.values(), *self._off.values())]
+        """Return what is registered, hidden or not, in order."""
+        return [item for _, item in sorted((*self._items.values(), *self._off.values()), key=itemgetter(0))]
 
     def keys(self, shown: Collection[object]) -> list[str]:
         """Return the keys of what exists for a caller."""
