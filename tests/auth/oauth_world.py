@@ -179,6 +179,7 @@ class World:
             self.trace.append(f"{result.status} {operation}")
             authorizer.answered(attempt.url, result.headers)
             if result.status not in (401, 403):
+                authorizer.accepted(lambda: operation)
                 return result.status
             if not self.run(authorizer.refused(attempt, result.status, result.headers, operation)):
                 return result.status

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -177,6 +180,61 @@ def test_auth_scope_retry_limit(world: World) -> None:
     assert len([each for each in world.trace if each.startswith("OPEN")]) == 3
 
 
+def test_a_server_that_always_names_another_scope_leads_to_two_logins(world: World) -> None:
+    """Of one operation, that is, and again only after it has succeeded once."""
+    world.protect()
+    server = AuthorizationServer(world)
+    authorizer = world.authorizer()
+    assert world.call(authorizer, server.takes) == 200
+    names = (f"more:{number}" for number in count(1))
+
+    def logins(refusals: int) -> int:
+        """Return how many logins an operation leads to that is refused so often."""
+        answers = [challenge(403, f'Bearer error="insufficient_scope", scope="{next(names)}"') for _ in range(refusals)]
+        world.trace.clear()
+        with suppress(InsufficientScope):
+            world.call(authorizer, lambda attempt: answers.pop() if answers else server.takes(attempt), "tools/call x")
+        return len([each for each in world.trace if each.startswith("OPEN")])
+
+    assert [logins(refusals) for refusals in (9, 9, 0, 1, 1)] == [2, 0, 0, 1, 1]
+
+
+def test_scopes_that_were_not_granted_are_not_asked_for_again(world: World) -> None:
+    world.protect()
+    server = AuthorizationServer(world)
+    server.token_response = {"scope": "read"}
+    authorizer = world.authorizer()
+    assert world.call(authorizer, _bare(server, 'Bearer scope="read"')) == 200
+    asked: list[str] = []
+    for scope in ("all:users", "write"):
+        server.token_response = {"scope": "read write"} if scope == "write" else {"scope": "read"}
+        refusals = [challenge(403, f'Bearer error="insufficient_scope", scope="{scope}"')]
+        answers = partial(_once_refused, server, refusals)
+        world.trace.clear()
+        assert world.call(authorizer, answers, f"tools/call {scope}") == 200
+        asked += [each for each in world.trace if each.startswith("OPEN")]
+    assert [re.findall(r"scope=(.*) resource", each) for each in asked] == [["read all:users"], ["read write"]]
+    tokens = world.run(world.authorizer().stored())
+    assert tokens.requested == ("read", "write")
+
+
+def test_a_client_with_credentials_asks_for_all_scopes_again_when_its_token_expires(world: World) -> None:
+    """What it asks for is what its user has chosen, whatever was granted before."""
+    world.protect()
+    server = AuthorizationServer(world, token_endpoint_auth_methods_supported=None)
+    server.token_response = {"scope": "read"}
+    auth = ClientCredentials("ci", secret="s3cret", scopes=["read", "write"])
+    authorizer = world.authorizer(auth)
+    assert world.call(authorizer, server.takes) == 200
+    world.now += 3600
+    assert world.call(authorizer, server.takes) == 200
+    assert [each["scope"] for each in server.forms] == ["read write"] * 2
+
+
+def _once_refused(server: AuthorizationServer, refusals: list[HttpResult], attempt: Attempt) -> HttpResult:
+    return refusals.pop() if refusals else server.takes(attempt)
+
+
 def test_operations_that_were_given_more_scopes_are_not_remembered_for_ever(world: World) -> None:
     """After 256 others the first may ask again; up to there it may not."""
     world.protect()
@@ -194,7 +252,7 @@ def test_operations_that_were_given_more_scopes_are_not_remembered_for_ever(worl
         return len([each for each in world.trace if each.startswith("OPEN")])
 
     assert logins("tools/call first", 9) == 2
-    assert [logins(f"tools/call {number}", 1) for number in range(255)] == [1] * 255
+    assert [logins(f"tools/call {number}", 9) for number in range(255)] == [2] * 255
     assert logins("tools/call first", 9) == 0
     assert logins("tools/call last", 1) == 1
     assert logins("tools/call first", 9) == 2

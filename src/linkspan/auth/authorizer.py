@@ -44,7 +44,7 @@ _LOGINS: Final = 2
 _NONCES: Final = 3
 """How often one request may be refused for the nonce of its proof."""
 _STEP_UPS: Final = 2
-"""How often more scopes are asked for, for one operation and one set of scopes."""
+"""How often more scopes are asked for, for one operation."""
 _LONGEST_SCOPE: Final = 200
 _OVER: Final = ("invalid_grant", "invalid_client", "unauthorized_client")
 """What an authorization server answers when a login is over; any other error may pass."""
@@ -124,7 +124,8 @@ class Authorizer:
         self._held: _Held | None = None
         self._renew_after = 0.0
         """When a token may be renewed again."""
-        self._step_ups: dict[tuple[str, frozenset[str]], int] = {}
+        self._step_ups: dict[str, tuple[frozenset[str], ...]] = {}
+        """What was asked for by operation, since that has succeeded; what was not granted, for longer."""
         self._number = 0
         """How many flows have ended."""
         self._failure: ClientError | None = None
@@ -154,6 +155,16 @@ class Authorizer:
     def answered(self, url: str, headers: Mapping[str, str]) -> None:
         """Learn from the headers of a response, whatever its status: the nonce for the next proof."""
         self._nonces.learn(url, headers)
+
+    def accepted(self, operation: Callable[[], str]) -> None:
+        """Learn that the server has let a request pass, so that its operation may ask for more scopes later."""
+        held = self._held
+        if not self._step_ups or held is None:
+            return
+        done = operation()
+        refused = tuple(each for each in self._step_ups.pop(done, ()) if not each <= set(held.tokens.scopes))
+        if refused:
+            self._step_ups[done] = refused
 
     def prepare(self) -> AuthFlow[None]:
         """Load what is stored, and renew what expires. Raises: ClientError."""
@@ -256,7 +267,7 @@ class Authorizer:
                 yield from self._refresh(held.tokens, held.known)
             else:
                 found = Discovered(held.known.server, held.known.resource)
-                yield from self._obtain(found, held.tokens.requested)
+                yield from self._obtain(found, _union(held.tokens.requested, self.auth.scopes))
         except AuthorizationFailure as failure:
             if not held.tokens.has_expired(self._now()):
                 patience = _PATIENCE
@@ -290,22 +301,21 @@ class Authorizer:
         yield from self._obtain(found, scopes, challenges)
 
     def _step_up(self, challenges: Sequence[Challenge], operation: str) -> AuthFlow[None]:
-        """Get a token with more scopes: all that were ever asked for, and those of the challenge (AU-C43)."""
+        """Get a token with more scopes: those that were granted, and those of the challenge (AU-C43)."""
         scopes = _scopes_of(challenges)
-        held, counted = self._held, (operation, frozenset(scopes))
-        tried = self._step_ups.get(counted, 0)
-        if held is None or not scopes or tried >= _STEP_UPS:
+        held, wanted, tried = self._held, frozenset(scopes), self._step_ups.get(operation, ())
+        if held is None or not scopes or len(tried) >= _STEP_UPS:
             raise self._insufficient(scopes, operation)
-        if tried and not set(scopes) <= set(held.tokens.scopes):
+        if wanted in tried and not wanted <= set(held.tokens.scopes):
             raise self._insufficient(scopes, operation)  # they were asked for, and not granted
         if not self._interactive:
-            wanted = _union(held.tokens.requested, scopes)
             raise self._login_required(
-                wanted, f"{operation} needs {' '.join(scopes)}, which the stored login does not have"
+                _union(held.tokens.requested, scopes),
+                f"{operation} needs {' '.join(scopes)}, which the stored login does not have",
             )
-        if len(self._step_ups) >= _REMEMBERED:
+        if operation not in self._step_ups and len(self._step_ups) >= _REMEMBERED:
             self._step_ups.clear()
-        self._step_ups[counted] = tried + 1
+        self._step_ups[operation] = (*tried, wanted)
         found = yield from self._discover(challenges)
         yield from self._obtain(found, self._scopes(found, challenges, self._tokens_for(found)), challenges)
 
@@ -499,7 +509,7 @@ class Authorizer:
         return renewable and self._now() >= self._renew_after
 
     def _scopes(self, found: Discovered, challenges: Sequence[Challenge], before: Tokens | None) -> tuple[str, ...]:
-        """Return what to ask for: what was asked for before, what the user wants, and what the challenge names (AU-C22).
+        """Return what to ask for: what was granted before, what the user wants, and what the challenge names (AU-C22).
 
         Where that is nothing, what the resource lists.
         """

@@ -50,7 +50,7 @@ class Tokens(Discreet, frozen=True, omit_defaults=True):
     scopes: tuple[str, ...] = ()
     """What was granted, as far as is known."""
     requested: tuple[str, ...] = ()
-    """All that was ever asked for: a step-up asks for them again, so that none is lost."""
+    """What of that was asked for: a step-up asks for it again, so that none is lost, and not for what was refused."""
     expires: float | None = None
     """Seconds since 1970."""
     due: float | None = None
@@ -143,6 +143,7 @@ class TokenClient:
             )
         assumed = tuple(requested) if before is None else before.scopes
         granted = tuple(read_scopes(response.scope)) if response.scope is not None else assumed
+        asked = tuple(each for each in requested if before is not None or each in granted)
         now, lifetime = self._now(), response.lifetime()
         return Tokens(
             response.access_token,
@@ -150,7 +151,7 @@ class TokenClient:
             self._client.client_id if self._client is not None else "",
             resource,
             granted,
-            tuple(requested),
+            asked,
             None if lifetime is None else now + lifetime,
             None if lifetime is None else now + max(lifetime - _EARLY, lifetime / 2),
             response.refresh_token or (before.refresh_token if before is not None else None),

@@ -112,6 +112,7 @@ class Access:
             if "dpop-nonce" in reply.headers:
                 self.authorizer.answered(request.url, reply.headers)
             if reply.status not in _REFUSALS.get(request.method, ()):
+                self.authorizer.accepted(partial(_operation, request.body, body_of))
                 return reply
             self._peer = reply.peer or self._peer
             kept = yield from _kept(reply)
