@@ -315,7 +315,7 @@ def test_scopes_of_a_challenge_cannot_leave_the_command_that_a_hint_shows(world:
     header = 'Bearer error="insufficient_scope", scope="a;$(reboot) `id` b\'c \\\\x \x1b[2J"'
     with pytest.raises(LoginRequired) as caught:
         world.call(world.authorizer(interactive=False), lambda attempt: challenge(403, header))
-    command = (caught.value.hint or "").removeprefix("run `").rpartition("`, or pass")[0]
+    command = (caught.value.hint or "").removeprefix("run `").rpartition("` [LS-417]")[0]
     assert shlex.split(command) == [
         "linkspan",
         "login",

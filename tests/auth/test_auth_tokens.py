@@ -148,16 +148,34 @@ def test_invalid_grant_without_a_person_is_an_error_with_the_command(
     world.now += 3600
     with pytest.raises(LoginRequired) as caught:
         world.call(world.authorizer(interactive=False), server.takes)
+    assert caught.value.problem == "the stored login has ended (invalid_grant)"
     assert caught.value.hint == f"run `linkspan login {MCP}/mcp`, or pass auth= or headers= [LS-401]"
 
 
-def test_a_stored_login_that_is_refused_is_named(
+@pytest.mark.parametrize("reason", ["invalid_token", None])
+def test_a_stored_login_that_the_server_refuses_is_named(
+    world: World, server: AuthorizationServer, authorizer: Authorizer, reason: str | None
+) -> None:
+    """The refresh succeeds, and the server refuses the new token, too: its audience is wrong, for example."""
+    error = f' error="{reason}"' if reason is not None else ""
+    refusal = challenge(401, f"Bearer{error}")
+    with pytest.raises(LoginRequired) as caught:
+        world.call(world.authorizer(interactive=False), lambda attempt: refusal)
+    assert caught.value.problem == f"the server refuses the stored login ({reason or 'status 401'})"
+    assert caught.value.hint == (
+        f"run `linkspan login {MCP}/mcp`; if it refuses the new login, too, its log has the reason [LS-416]"
+    )
+    assert world.trace.count(REFRESHED) == 1
+
+
+def test_scopes_that_a_stored_login_lacks_are_named(
     world: World, server: AuthorizationServer, authorizer: Authorizer
 ) -> None:
-    world.routes[f"POST {AS}/token"] = _fails(400, {"error": "invalid_grant"})
-    server.count += 1
-    with pytest.raises(LoginRequired, match="the server no longer accepts the stored login"):
-        world.call(world.authorizer(interactive=False), server.takes)
+    refusal = challenge(403, 'Bearer error="insufficient_scope", scope="files:write"')
+    with pytest.raises(LoginRequired) as caught:
+        world.call(world.authorizer(interactive=False), lambda attempt: refusal, "tools/call write")
+    assert caught.value.problem == "tools/call write needs files:write, which the stored login does not have"
+    assert caught.value.hint == f"run `linkspan login {MCP}/mcp --scope files:write` [LS-417]"
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])

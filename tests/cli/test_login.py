@@ -91,6 +91,24 @@ def test_without_a_login_the_error_names_the_command(site: Site, linkspan: Shell
     assert f"`linkspan login {site.url}`" in done.json["error"]["hint"]
 
 
+def test_errors_about_a_stored_login_and_a_key_speak_of_the_command_line(site: Site, linkspan: Shell) -> None:
+    done = linkspan("list", site.url, "--header", "X-Api-Key: no-such-key")
+    assert done.status == 1
+    assert "the API key is wrong" in done.err
+    assert f"pass the right one with --header, or log in with `linkspan login {site.url}` [LS-418]" in done.err
+    assert log_in(site).status == 0
+    site.needs = {"write": "files:write"}
+    done = linkspan("call", site.url, "write", "text=x")
+    assert done.status == 5
+    assert "tools/call write needs files:write, which the stored login does not have" in done.err
+    assert f"run `linkspan login {site.url} --scope files:write` [LS-417]" in done.err
+    site.tokens.clear()
+    site.refresh_tokens.clear()
+    done = linkspan("list", site.url)
+    assert done.status == 5
+    assert "the stored login has ended (invalid_grant)" in done.err
+
+
 def test_at_a_terminal_without_a_browser_the_last_address_can_be_pasted(site: Site) -> None:
     with at_terminal("login", site.url) as terminal:
         back = visit(page(terminal))

@@ -25,16 +25,19 @@ from linkspan import (
     InsufficientScope,
     LoginRequired,
     LoginTimeout,
+    Server,
     SyncClient,
     Timeouts,
 )
-from linkspan.auth import ClientCredentials, OAuth
+from linkspan.auth import ApiKeys, ClientCredentials, OAuth, Protected
+from linkspan.auth.verifying import Grant
 from linkspan.client import authorizing
 from linkspan.client.callback import CallbackReceiver
 from linkspan.client.transports.http_guarded import GuardedHttp
 from linkspan.client.vault import Vault
 from linkspan.testing import TranscriptWriter
 from login_site import Site, login_site, visit
+from over_http import serving
 
 BOTH = pytest.mark.parametrize("face", ["sync", "async"])
 
@@ -528,3 +531,39 @@ def test_nothing_of_a_login_stays_behind(site: Site) -> None:
     wait_until(
         lambda: not [each for each in threading.enumerate() if each.name in ("linkspan-login", "linkspan-callback")]
     )
+
+
+def test_a_wrong_key_in_a_header_of_its_own_is_named(site: Site) -> None:
+    with (
+        pytest.raises(AuthorizationError, match="the API key is wrong: the server refuses that in x-api-key") as caught,
+        SyncClient(site.url, headers={"x-api-key": "no-such-key"}) as client,
+    ):
+        client.call_tool("who")
+    assert not isinstance(caught.value, LoginRequired)
+    assert caught.value.hint == f"pass the right one in headers=, or log in with `linkspan login {site.url}` [LS-418]"
+    assert "no-such-key" not in str(caught.value)
+
+
+def test_a_wrong_key_is_named_where_nobody_can_log_in(site: Site) -> None:
+    """The server has keys and nothing to log in at, so that a person who is there cannot do it either."""
+    keys = ApiKeys({"a" * 64: Grant(issuer="keys", subject="ann")}, header="x-api-key")
+    server = Server("with-keys", auth=Protected("https://api.example.com/mcp", verify=keys))
+    opened: list[str] = []
+    with (
+        serving(server.asgi(path="/mcp")) as url,
+        pytest.raises(AuthorizationError, match="the API key is wrong"),
+        SyncClient(url, headers={"x-api-key": "no-such-key"}, auth=OAuth(open_url=opened.append)) as client,
+    ):
+        client.ping()
+    assert opened == []
+
+
+def test_what_is_wrong_with_a_stored_login_is_said_and_a_header_does_not_hide_it(site: Site) -> None:
+    with SyncClient(site.url, auth=OAuth(open_url=visit)) as client:
+        client.ping()
+    site.needs = {"write": "files:write"}
+    with (
+        SyncClient(site.url, headers={"x-trace-token": "1"}) as client,
+        pytest.raises(LoginRequired, match="tools/call write needs files:write"),
+    ):
+        client.call_tool("write", {"text": "x"})

@@ -33,6 +33,7 @@ from linkspan.flows.client_errors import (
 )
 from linkspan.wire.challenges import Challenge, is_scope, read_challenges, read_scopes
 from linkspan.wire.jsonrpc import encode
+from linkspan.wire.redaction import one_line
 
 __all__ = ["Attempt", "Authorizer"]
 
@@ -110,7 +111,7 @@ class Authorizer:
         take `login_seconds`.
         """
         self.auth = auth
-        self._about = origin
+        self.about = origin
         self._url = without_credentials(url)
         self._now = now
         self._token_bytes = token_bytes
@@ -122,6 +123,8 @@ class Authorizer:
         self._origin = origin_of(self._url)
         self._loaded = not self._person
         self._held: _Held | None = None
+        self._ended = ""
+        """Why there is no login any more, if there was one."""
         self._renew_after = 0.0
         """When a token may be renewed again."""
         self._step_ups: dict[str, tuple[frozenset[str], ...]] = {}
@@ -221,6 +224,13 @@ class Authorizer:
         held = self._held
         return [*self.auth.secrets(), *(held.tokens.secrets() if held is not None else ())]
 
+    def login_command(self, scopes: Collection[str] = ()) -> str:
+        """Return the command with which a person logs in here."""
+        command = ["linkspan", "login", self.about.url or self._url, *self._login_flags]
+        for scope in scopes:
+            command += ["--scope", scope] if scope not in command else []
+        return shlex.join(command)
+
     @property
     def hosts(self) -> frozenset[str]:
         """The host names that the user named, in lower case."""
@@ -238,13 +248,13 @@ class Authorizer:
             result = yield from flow
         except AuthorizationFailure as problem:
             failure = AuthorizationError(
-                problem.problem, self._about, phase="authorize", hint=problem.hint, data=problem.error
+                problem.problem, self.about, phase="authorize", hint=problem.hint, data=problem.error
             )
             cause: Exception | None = problem.__cause__ if isinstance(problem.__cause__, Exception) else None
         except LoginTimedOut as problem:
             text = f"the login was not finished within {problem.seconds:g} s at {problem.url}"
             data = {"url": problem.url}
-            failure = LoginTimeout(text, self._about, phase="authorize", seconds=problem.seconds, data=data)
+            failure = LoginTimeout(text, self.about, phase="authorize", seconds=problem.seconds, data=data)
             cause = None
         except ClientError as problem:
             failure, cause = problem, None
@@ -297,7 +307,14 @@ class Authorizer:
             return
         scopes = self._scopes(found, challenges, before)
         if not self._interactive:
-            raise self._login_required(scopes, "the server no longer accepts the stored login")
+            if self._held is None:  # the authorization server has just ended it
+                raise self._login_required(scopes)
+            reason = one_line(_parameter(challenges, "error"), 60) or "status 401"
+            raise self._login_required(
+                scopes,
+                f"the server refuses the stored login ({reason})",
+                "; if it refuses the new login, too, its log has the reason [LS-416]",
+            )
         yield from self._obtain(found, scopes, challenges)
 
     def _step_up(self, challenges: Sequence[Challenge], operation: str) -> AuthFlow[None]:
@@ -312,6 +329,7 @@ class Authorizer:
             raise self._login_required(
                 _union(held.tokens.requested, scopes),
                 f"{operation} needs {' '.join(scopes)}, which the stored login does not have",
+                " [LS-417]",
             )
         if operation not in self._step_ups and len(self._step_ups) >= _REMEMBERED:
             self._step_ups.clear()
@@ -398,7 +416,7 @@ class Authorizer:
             yield Save(self._pointer, encode(known))
             for each in replaced - {place}:
                 yield Save(each, None)
-        self._held = _Held(tokens, known, key)
+        self._held, self._ended = _Held(tokens, known, key), ""
         return tokens
 
     def _replaced(self) -> AuthFlow[set[StoreKey]]:
@@ -439,6 +457,7 @@ class Authorizer:
                 self._held = _hold(renewed, known)
         except AuthorizationFailure as failure:
             if failure.error in _OVER:
+                self._ended = f"the stored login has ended ({failure.error})"
                 yield from self._forget(tokens)
             if failure.error == "invalid_client":
                 yield from forget_registration(tokens.issuer, tokens.client_id)
@@ -480,6 +499,8 @@ class Authorizer:
             tokens = decode_or_none((yield Load(place)), Tokens) if ours else None
             held = _hold(tokens, known) if tokens is not None else None
         self._held = held
+        if held is not None:
+            self._ended = ""
         self._loaded = True
 
     def _forget(self, tokens: Tokens) -> AuthFlow[None]:
@@ -541,21 +562,21 @@ class Authorizer:
         names = " ".join(scopes) or "unnamed scopes"
         return InsufficientScope(
             f"{operation} needs {names}, which the login does not have",
-            self._about,
+            self.about,
             phase="authorize",
             hint="the person who logs in, or the authorization server, does not grant them [LS-402]",
             data=scopes,
         )
 
-    def _login_required(self, scopes: Collection[str], problem: str = "the server requires a login") -> LoginRequired:
-        command = ["linkspan", "login", self._about.url or self._url, *self._login_flags]
-        for scope in scopes:
-            command += ["--scope", scope] if scope not in command else []
+    def _login_required(
+        self, scopes: Collection[str], problem: str = "", advice: str = ", or pass auth= or headers= [LS-401]"
+    ) -> LoginRequired:
+        """Return the error that names the command to run, and what else there is to do; by default for want of a login."""
         return LoginRequired(
-            problem,
-            self._about,
+            problem or self._ended or "the server requires a login",
+            self.about,
             phase="authorize",
-            hint=f"run `{shlex.join(command)}`, or pass auth= or headers= [LS-401]",
+            hint=f"run `{self.login_command(scopes)}`{advice}",
         )
 
 

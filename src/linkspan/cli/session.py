@@ -72,6 +72,7 @@ _IN_A_SHELL: Final = (
     (r"pass env=\{\"(\w+)\": \.\.\.\}", r"pass --env \1=..."),
     (r"pass headers=\{'Authorization': \.\.\.\}", "pass --header 'Authorization: Bearer ...'"),
     (r"of headers= text", "of --header text"),
+    (r"pass the right one in headers=", "pass the right one with --header"),
     (r", or pass auth= or headers=", ", or pass --header 'Authorization: ...'"),
     (r"pass it as auth=", "pass it as --header 'Authorization: Bearer ...'"),
     (r"with client_secret=\.\.\.", "with --client-secret"),

@@ -49,8 +49,9 @@ from linkspan.core.auth_flow import (
     Unlock,
 )
 from linkspan.core.flow import Sleep
-from linkspan.flows.client_errors import ClientError, Origin
+from linkspan.flows.client_errors import AuthorizationError, ClientError, LoginRequired, LoginTimeout, Origin
 from linkspan.runtime.forks import ForkedLock, renew
+from linkspan.wire.redaction import is_secret_name
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -118,10 +119,30 @@ class Access:
             kept = yield from _kept(reply)
             operation = _operation(request.body, body_of)
             begin = partial(self.authorizer.refused, attempt, kept.status, kept.headers, operation)
-            if not (yield from self._run(begin, person_waits)):
-                break
+            try:
+                if not (yield from self._run(begin, person_waits)):
+                    break
+            except AuthorizationError as problem:
+                if attempt.token is None and (wrong := self._wrong_key(problem, request, kept)) is not None:
+                    raise wrong from problem
+                raise
         assert kept is not None
         return kept
+
+    def _wrong_key(self, problem: AuthorizationError, request: Open, refusal: _KeptReply) -> AuthorizationError | None:
+        """Return the error for a request that was refused for the API key in its headers; None if it was not for that."""
+        name = next((each for each in request.headers if is_secret_name(each) and not each.startswith("mcp-")), None)
+        announced = "resource_metadata" in refusal.headers.get("www-authenticate", "")
+        if name is None or refusal.status != 401 or isinstance(problem, LoginTimeout):
+            return None
+        if announced and not isinstance(problem, LoginRequired):
+            return None
+        return AuthorizationError(
+            f"the API key is wrong: the server refuses that in {name}",
+            self.authorizer.about,
+            phase="authorize",
+            hint=f"pass the right one in headers=, or log in with `{self.authorizer.login_command()}` [LS-418]",
+        )
 
     def _attempt(self, request: Open, previous: Attempt | None, person_waits: PersonWaits | None) -> HttpFlow[Attempt]:
         """Return what identifies a request. Without a token it waits for the login that is under way."""
