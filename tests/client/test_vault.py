@@ -184,3 +184,50 @@ input()
     finally:
         holder.kill()
         holder.communicate()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no forks")
+@pytest.mark.parametrize("end", ["unlocks", "is killed"])
+def test_a_child_that_was_forked_meanwhile_does_not_keep_a_lock(vault: Vault, tmp_path: Path, end: str) -> None:
+    """The one that holds the lock ends, and its child lives on."""
+    code = f"""
+import os
+from pathlib import Path
+from linkspan.client.vault import Vault
+unlock = Vault(Path({str(tmp_path / "logins")!r})).lock({KEY!r})
+if os.fork() == 0:
+    print("forked", flush=True)
+    os.read(0, 1)
+    os._exit(0)
+os.read({{fd}}, 1)
+unlock()
+print("unlocked", flush=True)
+os.read({{fd}}, 1)
+"""
+    reader, writer = os.pipe()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code.replace("{fd}", str(reader))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=[reader],
+    )
+    os.close(reader)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "forked\n"
+        if end == "unlocks":
+            os.write(writer, b"x")
+            assert holder.stdout.readline() == "unlocked\n"
+        else:
+            holder.kill()
+            holder.wait()
+        got = threading.Event()
+        thread = threading.Thread(target=lambda: (vault.lock(KEY)(), got.set()), daemon=True)
+        thread.start()
+        assert got.wait(10)
+        thread.join()
+    finally:
+        os.close(writer)
+        holder.kill()
+        holder.communicate()

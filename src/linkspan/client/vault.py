@@ -18,7 +18,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from linkspan.runtime.shared_files import read_shared, remove_shared, replace_shared, wait_for_lock
+from linkspan.runtime.forks import lead_nowhere, renew
+from linkspan.runtime.shared_files import read_shared, remove_shared, replace_shared, unlock, wait_for_lock
 
 __all__ = ["Key", "Keyring", "Vault", "home", "system_keyring"]
 
@@ -95,10 +96,17 @@ class Vault:
         self._keyrings: list[Keyring | None] = []
         self._unkept: dict[Key, bytes | None] = {}
         """What could not be written, for as long as this process lives."""
+        self._locks: set[int] = set()
+        """Descriptors of the files that are locked, or waited for."""
 
     def __repr__(self) -> str:
         """Return the place; never what is in it."""
         return f"<{type(self).__name__} {str(self._directory)!r}>"
+
+    def start_afresh(self) -> None:
+        """In a forked child: hold none of the parent's locks, which would outlive the parent otherwise."""
+        lead_nowhere(self._locks)
+        self._locks = set()
 
     def has(self, key: Key) -> bool:
         """Return whether anything is kept under a key."""
@@ -153,12 +161,21 @@ class Vault:
             fd = os.open(self._path(key).with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError:  # nothing is shared where nothing can be written
             return lambda: None
+        renew(self)
+        self._locks.add(fd)
         try:
             wait_for_lock(fd, _LONGEST_LOCK)
         except TimeoutError:
-            os.close(fd)
+            self._unlock(fd)
             raise TimeoutError("another process held this login for too long") from None
-        return lambda: os.close(fd)
+        return lambda: self._unlock(fd)
+
+    def _unlock(self, fd: int) -> None:
+        """Unlock a file, also where a child that was forked meanwhile has a copy of its descriptor."""
+        if fd in self._locks:
+            self._locks.discard(fd)
+            unlock(fd)
+            os.close(fd)
 
     def _name(self, key: Key) -> str:
         import hashlib  # not before there is a login: a client without one loads this module to find that out

@@ -10,10 +10,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-__all__ = ["read_shared", "remove_shared", "replace_shared", "wait_for_lock"]
+__all__ = ["read_shared", "remove_shared", "replace_shared", "unlock", "wait_for_lock"]
 
 _T = TypeVar("_T")
 _POLL: Final = 0.02
@@ -56,6 +57,12 @@ def wait_for_lock(fd: int, patience: float) -> None:
         time.sleep(_POLL)
 
 
+def unlock(fd: int) -> None:
+    """Give back what `wait_for_lock` has locked, whatever copies of `fd` there are."""
+    with suppress(OSError):  # a file system without locks
+        _release(fd)
+
+
 if sys.platform == "win32":
     import msvcrt
 
@@ -65,6 +72,9 @@ if sys.platform == "win32":
         except OSError:
             return False
         return True
+
+    def _release(fd: int) -> None:
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
 else:
 
@@ -78,3 +88,8 @@ else:
         except OSError:  # a file system without locks
             return True
         return True
+
+    def _release(fd: int) -> None:
+        import fcntl
+
+        fcntl.flock(fd, fcntl.LOCK_UN)
