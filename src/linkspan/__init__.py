@@ -106,6 +106,9 @@ if TYPE_CHECKING:
     from linkspan.server.content_blocks import audio as audio
     from linkspan.server.content_blocks import image as image
     from linkspan.server.context import Context as Context
+    from linkspan.server.decorators import prompt as prompt
+    from linkspan.server.decorators import resource as resource
+    from linkspan.server.decorators import tool as tool
     from linkspan.server.editing import Edit as Edit
     from linkspan.server.middleware import Call as Call
     from linkspan.server.mounting import Mounted as Mounted
@@ -206,6 +209,7 @@ _HOMES = {
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
     "linkspan.serve.policies": ("Audit", "ErrorMap", "RateLimit", "ResultLimit"),
     "linkspan.serve.server": ("Server",),
+    "linkspan.server.decorators": ("prompt", "resource", "tool"),
     "linkspan.server.editing": ("Edit",),
     "linkspan.server.mounting": ("Mounted",),
     "linkspan.server.task_settings": ("Task",),
@@ -343,7 +347,10 @@ __all__ = [
     "current_context",
     "image",
     "open_model",
+    "prompt",
     "reset_configuration",
+    "resource",
+    "tool",
 ]
 
 

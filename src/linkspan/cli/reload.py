@@ -2,8 +2,9 @@
 
 Over stdio this process stands between the client and the server, and repeats what they agreed on. Over HTTP it holds the socket,
 which it never closes, so that connections made during a restart wait for the next server. While none can start, it answers.
-`Watch` finds the source: the file, the Python files beside it, and what these import. Imports are read, not executed, so that a
-file with a syntax error is watched as well. Installed packages are left out. How it waits: docs/decisions/0011.
+`Watch` finds the source: the file, the Python files beside it, what these import, and the folders that they load. Imports are
+read, not executed, so that a file with a syntax error is watched as well. Installed packages are left out. How it waits:
+docs/decisions/0011.
 Law: one lock around the handover; no read, write or wait happens while it is held.
 """
 
@@ -25,7 +26,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.util import cache_from_source
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 import linkspan
 from linkspan.cli.relay import GRACE, Handover, Note, exit_status, note_exit, signals
@@ -411,6 +412,7 @@ class Watch:
         }
         self._roots = [self._file.parent, *(path for path in paths if path != ours and path not in installed)]
         self._imported: set[Path] = set()
+        self._loaded: set[Path] = set()
         self._seen: dict[Path, Stamp | None] = {}
         self._folders: set[Path] = set()
         self._notices: Iterator[object] = iter(())
@@ -471,7 +473,12 @@ class Watch:
             if (stamp := _stamp(path)) is None:
                 continue
             places: set[Path] = set()
-            for level, names in _imported_by(path, stamp):
+            source = _source_of(path, stamp)
+            for folder in {base / each for base in (Path.cwd(), path.parent) for each in source.folders}:
+                if folder.is_dir():
+                    self._loaded.add(folder)
+                    places.update(_python_below(folder))
+            for level, names in source.imports:
                 for folder in self._roots if not level else path.parents[level - 1 : level]:
                     for name in names:  # the last one may be that of a thing inside
                         places |= {folder / f"{name}.py", folder / name / "__init__.py"}
@@ -485,7 +492,8 @@ class Watch:
         return {path: _stamp(path) for path in {self._file, *self._beside(), *self._imported}}
 
     def _beside(self) -> list[Path]:
-        return [path for path in self._file.parent.glob("*.py") if not path.name.startswith((".", "#"))]
+        beside = [path for path in self._file.parent.glob("*.py") if not path.name.startswith((".", "#"))]
+        return [*beside, *(path for folder in self._loaded for path in _python_below(folder))]
 
 
 def _stamp(path: Path) -> Stamp | None:
@@ -500,18 +508,48 @@ Module: TypeAlias = tuple[int, tuple[str, ...]]
 """How many packages up to begin, 0 for the top, and the names from there."""
 
 
+class Source(NamedTuple):
+    """What a file names that is watched, too."""
+
+    imports: Sequence[Module] = ()
+    folders: Sequence[str] = ()
+    """Texts in calls of methods `load`: those of `server.load` name a folder."""
+
+
 @lru_cache(_AT_MOST)
-def _imported_by(path: Path, stamp: Stamp) -> Sequence[Module]:
-    """Return what a file imports. What its code makes up while it runs is not known."""
+def _source_of(path: Path, stamp: Stamp) -> Source:
+    """Return what a file imports and loads. What its code makes up while it runs is not known."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return ()
+        return Source()
     modules: list[Module] = []
+    texts: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules += [(0, tuple(alias.name.split("."))) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             package = tuple(node.module.split(".")) if node.module else ()
             modules += [(node.level, (*package, alias.name)) for alias in node.names]
-    return modules
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load":
+            texts += _texts_in(node)
+    return Source(modules, texts)
+
+
+def _texts_in(call: ast.Call) -> Iterator[str]:
+    """Yield what may name a folder in a call such as `load("tools")` or `load(Path(__file__).with_name("tools"))`."""
+    for argument in call.args[:1]:
+        nodes = list(ast.walk(argument))
+        if len(nodes) == 1 or any(isinstance(each, ast.Name) and each.id == "__file__" for each in nodes):
+            texts = [each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            yield from (each for each in texts if Path(each).name not in ("", ".."))
+
+
+def _python_below(folder: Path) -> Sequence[Path]:
+    """Return the Python files below a folder, except hidden ones."""
+    found: list[Path] = []
+    with suppress(OSError):  # it is removed at this moment
+        for path in folder.rglob("*.py"):
+            if not any(part.startswith((".", "#")) for part in path.relative_to(folder).parts):
+                found.append(path)
+    return found

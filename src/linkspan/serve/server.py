@@ -203,6 +203,28 @@ class Server(BaseServer):
         self._watches = (*self._watches, files.watch)
         return template
 
+    def load(self, folder: str | PathLike[str], *, broken: Literal["refuse", "skip"] = "refuse") -> None:
+        """Run the Python files below a folder, in the order of their names, and register what is decorated in them.
+
+            @linkspan.tool  # in tools/rooms.py
+            def find_rooms(city: str) -> list[str]: ...
+
+            server.load("tools/")  # in server.py
+
+        `linkspan.tool`, `linkspan.prompt` and `linkspan.resource` take the keywords of the methods of a server. Files and
+        folders whose names begin with "_" or "." are left out; `from ._shared import name` imports them. A relative path is
+        one from the current directory.
+
+        A file that raises, or whose items cannot be registered, is refused with its name and the line; with `broken="skip"`
+        a warning is logged, and nothing of that file is registered. So is a link that leads out of the folder.
+        Raises: RegistrationError.
+        """
+        from linkspan.serve.loaded import load_folder
+
+        if broken not in ("refuse", "skip"):  # pyright: ignore[reportUnnecessaryContains]
+            raise RegistrationError(f"load(broken={broken!r}): write broken='refuse' or broken='skip'")
+        load_folder(self, self._catalogue, fspath(folder), skip=broken == "skip")
+
     def _is_listened_to(self) -> bool | None:
         """Return whether a client listens for changes; None if there is no connection."""
         connections = self._announcer.connections()

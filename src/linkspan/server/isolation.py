@@ -140,7 +140,7 @@ def _home(function: Function) -> tuple[str | None, str | None]:
     path: str | None = getattr(module, "__file__", None)
     if path is None:
         raise RegistrationError(f"{name} was typed into an interpreter; a process of its own cannot find it: {advice}")
-    if function.__module__ != "__main__":
+    if function.__module__ != "__main__" and not _is_loaded(function.__module__):
         from importlib.util import find_spec
 
         try:
@@ -150,6 +150,12 @@ def _home(function: Function) -> tuple[str | None, str | None]:
         if spec is not None and spec.origin == path:
             return function.__module__, None
     return None, path
+
+
+def _is_loaded(module: str) -> bool:
+    """Return whether a module is from `Server.load`, whose packages have no spec: no other process can import it by name."""
+    package = sys.modules.get(module.partition(".")[0])
+    return package is None or package.__spec__ is None
 
 
 class _Unread:
