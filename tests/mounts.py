@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from linkspan import Server
+from linkspan.core.connection import ServerConnection
 
 SAME = (
     "pinned",
@@ -19,6 +22,11 @@ SAME = (
     "secret_headers",
     "store",
     "store_key",
+    "tasks",
+    "max_tasks",
+    "max_tasks_per_principal",
+    "max_task_bytes",
+    "max_task_bytes_per_principal",
 )
 """Facts of a server that the server around it needs for the same answers."""
 
@@ -42,3 +50,29 @@ def through_mounts(server: Server, times: int = 1, **options: Any) -> Server:
 def inner_extensions(server: Server) -> list[Any]:
     """Return the extensions that the server around a server needs, too: that of tasks comes with their tools."""
     return [each for name, each in server._catalogue.extensions.items() if not name.endswith("/tasks")]
+
+
+def serve_through_mounts(monkeypatch: pytest.MonkeyPatch, times: int = 1) -> None:
+    """Let each server that a test connects to be reached through mounts: a test runs once more without a change."""
+    connect = Server.connect
+    around: dict[int, tuple[Server, Server]] = {}
+
+    def through(server: Server, **options: Any) -> ServerConnection:
+        if id(server) not in around:
+            outer = through_mounts(server, times)
+            around[id(server)] = around[id(outer)] = (outer, server)
+        return connect(around[id(server)][0], **options)
+
+    monkeypatch.setattr(Server, "connect", through)
+
+
+@pytest.fixture(params=["direct", "mounted"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the servers of each test of a module are reached; a module that has this fixture runs twice."""
+    if request.param == "mounted":
+        serve_through_mounts(monkeypatch)
+    return str(request.param)
+
+
+DIRECT = pytest.mark.parametrize("way", ["direct"], indirect=True)
+"""Marks a test that holds of the server that is served, not of one inside it."""

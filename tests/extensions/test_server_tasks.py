@@ -19,6 +19,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
+import mounts
 from client.faces import wait_until
 from linkspan import Ask, Context, InputRequired, RegistrationError, Server, Task, Tool, ToolResponse, ask_form
 from linkspan.core.call import CallReady, Event, Ports
@@ -33,6 +34,7 @@ from linkspan.serve.memory import MemoryTransport
 from linkspan.types.messages import ToolAnnotations
 from talk import connected, say
 
+way = mounts.way
 PATIENCE = 60.0
 TASKS = "io.modelcontextprotocol/tasks"
 DECLARED = {"elicitation": {}, "extensions": {TASKS: {}}}
@@ -600,6 +602,7 @@ def test_middleware_surrounds_runs_and_not_the_creation() -> None:
     ]
 
 
+@mounts.DIRECT  # the server that is served makes the task, and that inside it runs the tool
 def test_both_the_creation_and_the_run_are_instrumented() -> None:
     seen: Queue[str] = Queue()
     server = Server("watched", instrumentation_callback=lambda data: seen.put(data.get("tool_name", data["method"])))
@@ -701,6 +704,7 @@ class Checked:
         self.checks.append(self.value)
 
 
+@mounts.DIRECT  # the records are those of the server that is served
 def test_a_process_can_run_what_it_has_the_tool_and_the_revision_for() -> None:
     server = Server("indexer")
     server.define_tool("index", handler=lambda shards: f"{shards}", task=True)
@@ -757,6 +761,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         Server(max_tasks=0)
 
 
+@mounts.DIRECT  # a worker runs the tasks of the server that is served
 def test_an_engine_runs_the_tasks_of_a_server() -> None:
     submitted: Queue[str] = Queue()
 

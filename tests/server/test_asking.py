@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import pytest
 
+import mounts
 from linkspan import Ask, Context, Declined, InputRequired, RegistrationError, Server, ask_form, ask_roots
 from linkspan.revisions import LATEST
 from servers import asking
 
+way = mounts.way
 PREFIX = "io.modelcontextprotocol/"
 EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 

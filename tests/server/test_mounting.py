@@ -7,13 +7,24 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkspan import Audit, Client, Configuration, Context, Depends, RegistrationError, Server, SyncClient, ToolError
+from linkspan import (
+    Ask,
+    Audit,
+    Client,
+    Configuration,
+    Context,
+    Depends,
+    RegistrationError,
+    Server,
+    SyncClient,
+    ToolError,
+)
 from linkspan.core.call import CallReady, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import DuplicateNameError
@@ -22,6 +33,7 @@ from linkspan.revisions.neutral import Grant, TransportInfo
 from linkspan.types.messages import CallToolResult
 from linkspan.wire.jsonrpc import decode
 from linkspan.wire.values import DEFAULT_LIMITS
+from mounts import through_mounts
 
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": LATEST.date,
@@ -72,10 +84,12 @@ def run(connection: ServerConnection, events: list[Any]) -> None:
                 run(connection, connection.finish(event.call, value))
 
 
-def ask(server: Server, method: str, facts: TransportInfo | None = None, **params: Any) -> Any:
+def ask(
+    server: Server, method: str, facts: TransportInfo | None = None, envelope: Any = ENVELOPE, **params: Any
+) -> Any:
     """Return the result of a modern request, or its error."""
     connection = server.connect(ports=Ports(nullcontext()), notified=False)
-    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params | {"_meta": ENVELOPE}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params | {"_meta": envelope}}
     run(connection, connection.receive(decode(json.dumps(message).encode(), DEFAULT_LIMITS), facts or TransportInfo()))
     answers = [json.loads(each) for each in connection.messages_to_send()]
     answer = next(each for each in answers if each.get("id") == 1)
@@ -720,6 +734,32 @@ def test_a_question_goes_to_the_caller_and_its_answer_to_the_tool(era: str, surr
     ) as client:
         assert client.call_tool("i_order", {"pizza": "Margherita"}).text == "30 cm Margherita Ann"
         assert client.get_prompt("i_menu").messages[0].content.text == "menu for 4"
+
+
+@pytest.mark.parametrize("surrounded", [False, True])
+@pytest.mark.parametrize("levels", [1, 3])
+def test_an_answer_for_a_parameter_is_good_where_it_was_asked_for(surrounded: bool, levels: int) -> None:
+    inner = Server("inner")
+
+    @inner.tool
+    def order(ctx: Context, pizza: str, size: Annotated[int, Ask("Which size?")]) -> str:
+        return f"{size} cm {pizza}, state {ctx.request_state}"
+
+    if surrounded:
+
+        @inner.middleware
+        def layer(call: Any) -> Iterator[None]:
+            yield
+
+    served = through_mounts(inner, levels)
+    order_a_pizza = {"name": "order", "arguments": {"pizza": "Margherita"}}
+    capable = ENVELOPE | {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    asked = ask(served, "tools/call", envelope=capable, **order_a_pizza)
+    assert list(asked["inputRequests"]) == ["size"]
+    answers = {"size": {"action": "accept", "content": {"size": 30}}}
+    more = {"inputResponses": answers, "requestState": asked["requestState"]}
+    answer = ask(served, "tools/call", envelope=capable, **order_a_pizza, **more)
+    assert answer["content"][0]["text"] == "30 cm Margherita, state None"
 
 
 def test_a_tool_of_a_mounted_server_runs_as_a_task() -> None:

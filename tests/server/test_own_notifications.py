@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+import mounts
 from linkspan import Context, Server, SyncClient
 from over_http import serving
+
+way = mounts.way
 
 
 @pytest.fixture

@@ -419,7 +419,10 @@ class Dispatcher:
             try:
                 arguments |= collect(asks, current, can_ask=request.peer.supports("elicitation", "form"))
             except InputNeeded:
-                return self.rounds.close(request, current, InputRequired(current.questions), target)
+                asked = InputRequired(current.questions)
+                if request.alias is not None and request.round is current:  # the server around closes its round
+                    return asked
+                return self.rounds.close(request, current, asked, target)
         context: Context | None = None
         if with_context:
             context = self.make_context(request, current)

@@ -496,9 +496,14 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
     ) -> Outcome | Call:
         """Begin a request about it. Raises: RemoteProtocolError for a state of questions that is not good."""
         is_first = request.round is None and request.request_state is None and request.input_responses is ABSENT
-        if is_first and settings.around_request is None and self.mount.inner.dispatcher.serves_directly(request.method):
+        handler = self.item.handler
+        asks_first = (
+            handler is not None and handler.parameters.asks
+        )  # its questions belong to the rounds of this server
+        is_direct = is_first and not asks_first and settings.around_request is None
+        if is_direct and self.mount.inner.dispatcher.serves_directly(request.method):
             return self._begin_directly(request, observation, rounds, target)
-        handler, is_async = self.item.handler, self.is_async(request.method)
+        is_async = self.is_async(request.method)
         request.round = current = rounds.open(request, target)
         drive = await_steps if is_async else run_steps
         run: Callable[[], object] = partial(
