@@ -133,6 +133,8 @@ class Site:
                 self.codes[code] = query
                 redirect = urlencode({"code": code, "state": query["state"], "iss": self.base})
                 return 302, {"location": f"{query['redirect_uri']}?{redirect}"}, None
+            case "/revoke":
+                return 200, {}, None
             case "/token":
                 return self._tokens({name: each[0] for name, each in parse_qs(body.decode()).items()})
             case _:
@@ -172,7 +174,7 @@ class Site:
         return 200, {}, answer | {"refresh_token": f"refresh-{token}"}
 
 
-_ENDPOINTS = {"authorization": "authorize", "token": "token", "registration": "register"}
+_ENDPOINTS = {"authorization": "authorize", "token": "token", "registration": "register", "revocation": "revoke"}
 
 
 @contextmanager

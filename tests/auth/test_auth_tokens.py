@@ -366,8 +366,8 @@ def test_logging_out_revokes_and_forgets(world: World) -> None:
     world.routes[f"POST {AS}/revoke"] = revoke
     authorizer = world.authorizer()
     world.call(authorizer, server.takes)
-    assert world.run(authorizer.log_out()) is True
-    assert world.run(authorizer.log_out()) is False
+    assert world.run(authorizer.log_out()) == (AS, "status 503")
+    assert world.run(authorizer.log_out()) is None
     assert revoked == [b"token=refresh-1&token_type_hint=refresh_token&client_id=client-1"]
     assert not world.store, "not the registration either: the next login makes a new one"
 

@@ -77,6 +77,45 @@ def test_a_login_is_kept_for_every_verb_until_the_logout(site: Site, linkspan: S
     assert linkspan("logout", site.url) == (1, "there was no login\n", "")
 
 
+REFUSAL = {"error": "invalid_client", "error_description": "not refresh-the-secret-token-1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (200, None, None),
+        (400, REFUSAL, "status 400: invalid_client: not [redacted]"),
+        (503, None, "status 503"),
+        (None, None, "it has no endpoint for that"),
+    ],
+)
+def test_a_logout_says_that_the_token_was_not_revoked(
+    site: Site, linkspan: Shell, status: int | None, body: object, reason: str | None
+) -> None:
+    known = site.answer
+
+    def answer(path: str, query: dict[str, str], request: bytes) -> tuple[int, dict[str, str], object]:
+        return (status or 404, {}, body) if path == "/revoke" else known(path, query, request)
+
+    site.answer = answer
+    site.metadata = {} if status is not None else {"revocation_endpoint": None}
+    for options in ((), ("--json",)):
+        site._number = 0
+        log_in(site)
+        done = linkspan("logout", *options, site.url)
+        assert done.status == 0, "it is forgotten here"
+        assert "secret" not in done.out
+        told = {"notRevoked": {site.url: reason}} if reason is not None else {}
+        line = (
+            f"{site.base} did not revoke the token, which stays valid there: {reason}\n" if reason is not None else ""
+        )
+        if options:
+            assert done.json == {"loggedOut": [site.url], **told}
+        else:
+            assert done.out == f"logged out of {site.url}\n{line}"
+    assert linkspan("whoami").status == 1
+
+
 def test_as_json_a_login_has_no_secret(site: Site, linkspan: Shell) -> None:
     found = json.loads(log_in(site, "--json").out)
     assert (found["url"], found["issuer"], found["renewed"]) == (site.url, site.base, True)

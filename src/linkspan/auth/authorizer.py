@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from linkspan.auth.client_registration import Registered, forget_registration, known_client
+from linkspan.auth.client_registration import Registered, forget_registration, known_client, said_by
 from linkspan.auth.code import LoginTimedOut
 from linkspan.auth.discovery import Discovered, discover
 from linkspan.auth.dpop import ALGORITHM, ProofKey, is_nonce_request
@@ -35,7 +34,7 @@ from linkspan.wire.challenges import Challenge, is_scope, read_challenges, read_
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import one_line
 
-__all__ = ["Attempt", "Authorizer"]
+__all__ = ["Attempt", "Authorizer", "LoggedOut"]
 
 T = TypeVar("T")
 
@@ -88,6 +87,13 @@ class _Held(msgspec.Struct, frozen=True):
     tokens: Tokens
     known: _Known
     key: ProofKey | None
+
+
+class LoggedOut(NamedTuple):
+    """The end of a login here: whose it was, and why that did not revoke the token (None: it did)."""
+
+    issuer: str
+    unrevoked: str | None
 
 
 class Authorizer:
@@ -206,8 +212,8 @@ class Authorizer:
         """Log in anew, whatever is stored; with `register` as a new client, too. Raises: ClientError."""
         return (yield from self._settle(self._log_in(register=register), "log_in"))
 
-    def log_out(self) -> AuthFlow[bool]:
-        """Revoke and forget the login; return whether there was one. Raises: ClientError."""
+    def log_out(self) -> AuthFlow[LoggedOut | None]:
+        """Revoke and forget the login; return None if there was none. Raises: ClientError."""
         return (yield from self._settle(self._log_out(), "log_out"))
 
     def stored(self) -> AuthFlow[Tokens | None]:
@@ -373,27 +379,34 @@ class Authorizer:
         same = tokens is not None and (tokens.issuer, tokens.resource) == (found.server.issuer, found.resource)
         return tokens if same else None
 
-    def _log_out(self) -> AuthFlow[bool]:
+    def _log_out(self) -> AuthFlow[LoggedOut | None]:
         yield from self._load()
         held = self._held
         if held is None:
-            return False
-        with suppress(AuthorizationFailure):  # the login is forgotten here in any case
-            yield from self._revoke(held)
+            return None
+        try:
+            unrevoked = yield from self._revoke(held)
+        except AuthorizationFailure as failure:  # the login is forgotten here in any case
+            unrevoked = failure.problem
         yield from self._forget(held.tokens)
         yield from forget_registration(held.tokens.issuer, held.tokens.client_id)
         yield Save(self._pointer, None)
-        return True
+        return LoggedOut(held.tokens.issuer, unrevoked)
 
-    def _revoke(self, held: _Held) -> AuthFlow[None]:
-        """Let the authorization server forget the tokens, if it can (RFC 7009)."""
+    def _revoke(self, held: _Held) -> AuthFlow[str | None]:
+        """Let the authorization server forget the tokens (RFC 7009); return why it did not. Raises: AuthorizationFailure."""
         tokens, server = held.tokens, held.known.server
-        if server.revocation_endpoint is None or not isinstance(self.auth, OAuth):
-            return
+        if server.revocation_endpoint is None:
+            return "it has no endpoint for that"
         client = yield from self._client_of(tokens, held.known)
         kind = "refresh_token" if tokens.refresh_token is not None else "access_token"
         form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
-        yield from self._context.client(server, client).post(server.revocation_endpoint, form)
+        result = yield from self._context.client(server, client).post(server.revocation_endpoint, form)
+        if result.status in (200, 204):
+            return None
+        secrets = [form["token"], *([client.client_secret] if client is not None and client.client_secret else ())]
+        error, reason = said_by(result.body, result.status, secrets)
+        return f"status {result.status}: {reason}" if error else f"status {result.status}"
 
     def _obtain(
         self, found: Discovered, scopes: Collection[str], challenges: Sequence[Challenge] = ()

@@ -34,6 +34,7 @@ from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.wire.redaction import neutral, one_line, redact
 
 if TYPE_CHECKING:
+    from linkspan.auth.authorizer import LoggedOut
     from linkspan.auth.client_registration import Registered
     from linkspan.auth.tokens import Tokens
     from linkspan.client.authorizing import Access
@@ -88,15 +89,17 @@ def logout(arguments: Sequence[str]) -> int:
     options = _with_optional_url("logout", about, arguments)
 
     def work(terminal: Terminal) -> tuple[int, JSON, str]:
-        gone: list[str] = []
+        gone: dict[str, LoggedOut] = {}
         for url in [options.url] if options.url else _stored_urls():
             access = _access_as_stored(url)
-            if access.run(access.authorizer.log_out()):
-                gone.append(url)
-        lines = [f"logged out of {one_line(url)}" for url in gone]
+            if (ended := access.run(access.authorizer.log_out())) is not None:
+                gone[url] = ended
+        lines = [line for url, ended in gone.items() for line in _ended(url, ended)]
         forgotten = _forget_options(options.url)
         lines += [f"forgot its options; to log in again: {_command(url, kept)}" for url, kept in forgotten.items()]
-        document: JSONObject = {"loggedOut": [*gone], **_as_json("forgotten", forgotten)}
+        unrevoked: JSONObject = {url: ended.unrevoked for url, ended in gone.items() if ended.unrevoked is not None}
+        document: JSONObject = {"loggedOut": [*gone], **({"notRevoked": unrevoked} if unrevoked else {})}
+        document |= _as_json("forgotten", forgotten)
         return 0 if gone or forgotten else _NO_LOGIN, document, "\n".join(lines) or "there was no login"
 
     return _run("logout", options, work)
@@ -249,6 +252,16 @@ def _as_json(name: str, kept: Mapping[str, LoginOptions]) -> JSONObject:
 
 
 # What is shown.
+
+
+def _ended(url: str, ended: LoggedOut) -> list[str]:
+    """Return what a logout has done, in lines for people."""
+    lines = [f"logged out of {one_line(url)}"]
+    if ended.unrevoked is not None:
+        lines.append(
+            one_line(f"{ended.issuer} did not revoke the token, which stays valid there: {ended.unrevoked}", 500)
+        )
+    return lines
 
 
 def _stored_urls() -> list[str]:
