@@ -221,6 +221,21 @@ def test_reports_go_to_the_callback_in_place_of_the_log(file: str, caplog: pytes
     assert not [each for each in caplog.records if each.levelno == logging.ERROR]
 
 
+def test_a_report_names_the_mounted_server_that_failed(file: str, tmp_path: Path) -> None:
+    outer = tmp_path / "outer.py"
+    outer.write_text("""
+import ferries
+from linkspan import Server
+server = Server("harbour")
+server.mount(ferries.server, "sea")
+""")
+    assert Path(file) == tmp_path / "ferries.py"
+    reports: list[Report] = []
+    with SyncClient(str(outer), on_report=reports.append) as client:
+        client.call_tool("sea_departures", {"port": "x"})
+    assert [(each.tool, each.server) for each in reports] == [("sea_departures", "ferries")]
+
+
 def test_the_variable_that_asks_for_reports_is_not_inherited(tmp_path: Path) -> None:
     path = tmp_path / "server.py"
     path.write_text("""

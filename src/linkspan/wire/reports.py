@@ -40,6 +40,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     request_id: str | int | None = None
     incident: str | None = None
     """The id of an internal error, which the client got too."""
+    server: str | None = None
+    """The mounted server that served the request, if one did."""
     traceback: str = ""
     """The author's frames of the exception, and what was raised; empty without an exception."""
     printed: str = ""
