@@ -192,8 +192,11 @@ def test_attack_unknown_kid_flood(protect: Protect) -> None:
     face = protect(verify=Jwt(ISSUER, jwks_uri=f"{ISSUER}/keys"))
     asked = fetch(face, lambda _: HttpResult(200, {}, json.dumps(JWKS).encode()))
     assert ask(face, token()).status == 200
+    before = time.time() - 60  # before the last look at the keys: no key of then is missing here
     for number in range(20):
-        refused(face, token({"kid": f"x{number}"}))
+        refused(face, token({"kid": f"x{number}"}, now=before))
+        later = ask(face, token({"kid": f"y{number}"}, now=time.time() + 5))
+        assert (later.status, "retry-after" in later.headers) == (503, True)
     assert len(asked) == 1
 
 
