@@ -40,7 +40,13 @@ autodoc_typehints = "signature"
 python_use_unqualified_type_names = True
 
 ORDER = {
-    "Start": ["tutorial-1-server", "tutorial-2-client", "tutorial-3-chat", "tutorial-4-deploy"],
+    "Start": [
+        "tutorial-1-server",
+        "tutorial-2-client",
+        "tutorial-3-chat",
+        "tutorial-4-deploy",
+        "tutorial-5-three-files",
+    ],
     "How to: servers": [
         "server",
         "tools",
