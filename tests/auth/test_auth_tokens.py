@@ -373,10 +373,29 @@ def test_logging_out_revokes_and_forgets(world: World) -> None:
 
 
 def test_logging_in_asks_the_server_first(world: World, server: AuthorizationServer) -> None:
-    world.routes[f"POST {MCP}/mcp"] = lambda effect: challenge(401, 'Bearer scope="a"')
-    tokens = world.run(world.authorizer(OAuth(scopes=["b"])).log_in())
-    assert tokens.scopes == ("b", "a")
-    assert world.trace[0] == "POST mcp/mcp"
+    def takes(effect: Http) -> HttpResult:
+        known = effect.headers.get("authorization") == "Bearer token-1"
+        return answer({}) if known else challenge(401, 'Bearer scope="a"')
+
+    world.routes[f"POST {MCP}/mcp"] = takes
+    found = world.run(world.authorizer(OAuth(scopes=["b"])).log_in())
+    assert found.scopes == ("b", "a")
+    assert (world.trace[0], world.trace[-1]) == ("POST mcp/mcp", "POST mcp/mcp"), "and tries the token there"
+
+
+def test_a_login_stands_if_the_server_cannot_be_asked_afterwards(world: World, server: AuthorizationServer) -> None:
+    asked: list[Http] = []
+
+    def takes(effect: Http) -> HttpResult:
+        asked.append(effect)
+        if len(asked) > 1:
+            raise HttpUnavailable("connection refused")
+        return challenge(401)
+
+    world.routes[f"POST {MCP}/mcp"] = takes
+    assert world.run(world.authorizer().log_in()).access_token == "token-1"
+    assert len(asked) == 2
+    assert world.run(world.authorizer().stored()) is not None
 
 
 def test_logging_in_at_a_server_that_is_open(world: World) -> None:

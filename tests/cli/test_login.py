@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shell import AtTerminal, Done, Shell, at_terminal, command
@@ -114,6 +115,25 @@ def test_a_logout_says_that_the_token_was_not_revoked(
         else:
             assert done.out == f"logged out of {site.url}\n{line}"
     assert linkspan("whoami").status == 1
+
+
+def test_a_login_whose_token_the_server_refuses_fails_at_once(site: Site, linkspan: Shell) -> None:
+    """Its authorization server issues tokens for another audience, for example."""
+    answer = site.answer
+
+    def issues_for_another(path: str, query: dict[str, str], body: bytes) -> tuple[int, dict[str, str], Any]:
+        found = answer(path, query, body)
+        site.tokens.clear()
+        return found
+
+    site.answer = issues_for_another
+    done = log_in(site)
+    assert (done.status, done.out) == (1, "")
+    assert "the server refuses the token that its authorization server has just issued" in done.err
+    assert "[LS-403]" in done.err
+    assert linkspan("whoami").out == "there is no login\n"
+    site.answer = answer
+    assert log_in(site).status == 0
 
 
 def test_as_json_a_login_has_no_secret(site: Site, linkspan: Shell) -> None:

@@ -39,6 +39,8 @@ __all__ = ["Attempt", "Authorizer", "LoggedOut"]
 T = TypeVar("T")
 
 _SCHEMES: Final = ("bearer", "dpop")
+_PING: Final = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+_PING_HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 _LOGINS: Final = 2
 """How often one request may be refused with 401: a token that was stale, and one that was refreshed."""
 _NONCES: Final = 3
@@ -209,7 +211,10 @@ class Authorizer:
         return True
 
     def log_in(self, *, register: bool = False) -> AuthFlow[Tokens]:
-        """Log in anew, whatever is stored; with `register` as a new client, too. Raises: ClientError."""
+        """Log in anew, whatever is stored; with `register` as a new client, too. The server has seen the token.
+
+        Raises: ClientError.
+        """
         return (yield from self._settle(self._log_in(register=register), "log_in"))
 
     def log_out(self) -> AuthFlow[LoggedOut | None]:
@@ -296,11 +301,7 @@ class Authorizer:
     def _authorize(self, attempt: Attempt, challenges: Sequence[Challenge]) -> AuthFlow[None]:
         """Get a token that the server takes instead of the one that it refused, if there was one (AU-C42)."""
         if attempt.logins > _LOGINS:
-            raise AuthorizationFailure(
-                "the server refuses the token that its authorization server has just issued",
-                "the two disagree, for example about the audience; the log of the server has the reason (of a Linkspan server, "
-                "under linkspan.http) [LS-403]",
-            )
+            raise _disagreement()
         if self._person:
             yield from self._load()
             if self._held is not None and self._held.tokens.access_token != attempt.token:
@@ -344,9 +345,7 @@ class Authorizer:
         yield from self._obtain(found, self._scopes(found, challenges, self._tokens_for(found)), challenges)
 
     def _log_in(self, *, register: bool) -> AuthFlow[Tokens]:
-        body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-        result = yield from fetch(Http("POST", self._url, headers, body))
+        result = yield from fetch(Http("POST", self._url, _PING_HEADERS, _PING))
         challenges = _challenges(result.headers) if result.status == 401 else []
         found = yield from self._described(challenges)
         if result.status != 401 and found.resource is None:
@@ -354,7 +353,28 @@ class Authorizer:
         found = self._with_resource(found)
         if register:
             yield from forget_registration(found.server.issuer)
-        return (yield from self._obtain(found, self._scopes(found, challenges, None), challenges))
+        tokens = yield from self._obtain(found, self._scopes(found, challenges, None), challenges)
+        if (yield from self._is_refused()):
+            yield from self._log_out()  # so that what is corrected at the authorization server counts for the next one
+            raise _disagreement()
+        return tokens
+
+    def _is_refused(self) -> AuthFlow[bool]:
+        """Return whether the server refuses the token that was just obtained; not if it cannot be asked."""
+        attempt: Attempt | None = None
+        for _ in range(_NONCES):
+            attempt = self.headers("POST", self._url, attempt)
+            if attempt is None:  # it lives so short that it must be renewed first
+                return False
+            try:
+                result = yield from fetch(Http("POST", self._url, {**_PING_HEADERS, **attempt.headers}, _PING))
+            except AuthorizationFailure:
+                return False
+            nonce = self._nonces.learn(self._url, result.headers)
+            errors = [each.parameters.get("error") for each in _challenges(result.headers)]
+            if result.status != 401 or not any(is_nonce_request(each, nonce, attempt.nonce) for each in errors):
+                return result.status == 401
+        return False
 
     def _discover(self, challenges: Sequence[Challenge]) -> AuthFlow[Discovered]:
         """Find the authorization server, and what tokens are for."""
@@ -429,7 +449,7 @@ class Authorizer:
             yield Save(self._pointer, encode(known))
             for each in replaced - {place}:
                 yield Save(each, None)
-        self._held, self._ended = _Held(tokens, known, key), ""
+        self._held, self._loaded, self._ended = _Held(tokens, known, key), True, ""
         return tokens
 
     def _replaced(self) -> AuthFlow[set[StoreKey]]:
@@ -591,6 +611,14 @@ class Authorizer:
             phase="authorize",
             hint=f"run `{self.login_command(scopes)}`{advice}",
         )
+
+
+def _disagreement() -> AuthorizationFailure:
+    return AuthorizationFailure(
+        "the server refuses the token that its authorization server has just issued",
+        "the two disagree, for example about the audience; the log of the server has the reason (of a Linkspan server, under "
+        "linkspan.http) [LS-403]",
+    )
 
 
 def _hold(tokens: Tokens, known: _Known) -> _Held:
