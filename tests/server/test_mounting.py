@@ -595,6 +595,37 @@ def test_conditions_are_asked_each_with_the_context_of_its_server() -> None:
     assert asked == ["shop", "inner"]
 
 
+def test_one_condition_of_several_items_is_asked_once_for_a_request() -> None:
+    asked: list[str | None] = []
+
+    def note(ctx: Context) -> bool:
+        asked.append(ctx.principal)
+        return True
+
+    inner = Server("inner")
+    for name in ("a", "b", "c"):
+        inner.define_tool(name, handler=lambda: "ok", when=note)
+    assert names(through_mounts(inner, 3)) == ["a", "b", "c"]
+    assert asked == [None]
+
+
+def test_a_condition_that_raises_is_reported_by_its_own_server() -> None:
+    reported: list[str] = []
+
+    def broken() -> bool:
+        raise KeyError("broken")
+
+    def reporter(where: str) -> Any:
+        return lambda error, _: reported.append(where)
+
+    inner = Server("inner", exception_reporter=reporter("inner"))
+    shop = Server("shop", exception_reporter=reporter("shop"))
+    inner.define_tool("tool", handler=lambda: "ok", when=broken)
+    shop.mount(inner)
+    assert names(shop) == []
+    assert reported == ["inner"]
+
+
 CONDITIONS: dict[str, Any] = {
     "none": None,
     "member": lambda ctx: ctx.principal in ("ann", "bob"),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import mounts
 from linkspan import Context, Prompt, RegistrationError, Resource, ResourceTemplate, Server, Tool
 from linkspan.core.call import Ports
 from linkspan.core.connection import ServerConnection
@@ -23,6 +24,7 @@ from linkspan.wire.jsonrpc import decode
 from linkspan.wire.values import DEFAULT_LIMITS
 from talk import run
 
+way = mounts.way
 PREFIX = "io.modelcontextprotocol/"
 ENVELOPE = {f"{PREFIX}protocolVersion": LATEST.date, f"{PREFIX}clientCapabilities": {}}
 
@@ -251,6 +253,7 @@ def test_lists_that_depend_on_the_caller_are_private_whatever_was_set() -> None:
     assert Caller(Server("plain", cache_scope="public"), "user").ask("tools/list")["cacheScope"] == "public"
 
 
+@mounts.DIRECT  # the pages are those of the server that is served
 def test_callers_who_see_the_same_share_the_bytes_of_a_page() -> None:
     server = shop()
     registry = server._catalogue.tools
@@ -271,6 +274,7 @@ def test_a_hidden_resource_keeps_its_uri() -> None:
     assert "code" in Caller(server, "admin").ask("resources/read", uri="docs://secret")
 
 
+@mounts.DIRECT  # a handler for all that is read is that of the server that is served
 def test_a_read_handler_does_not_serve_what_is_hidden() -> None:
     server = Server("docs", resources=[Resource("docs://secret", when=admin), Resource("docs://open")])
     server.define_resource_template("docs://{year}/{month}", tags={"archive"})
@@ -286,6 +290,7 @@ def test_a_read_handler_does_not_serve_what_is_hidden() -> None:
         server.enable("archive")
 
 
+@mounts.DIRECT  # the server that is served answers with the lists
 def test_middleware_around_lists_and_calls_sees_what_the_caller_sees() -> None:
     server = shop()
     seen: list[Any] = []

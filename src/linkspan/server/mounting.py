@@ -22,6 +22,7 @@ from linkspan.core.waiting import Change
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError, ResourceNotFoundError, ToolError
 from linkspan.naming import MAX_NAME, fitted
 from linkspan.revisions.neutral import NOTHING_SHOWN, Alias, InputRequired, Outcome, Request
+from linkspan.schema.annotations import name_of
 from linkspan.server.announcing import Announcer
 from linkspan.server.asking import Rounds
 from linkspan.server.catalogue import Catalogue, Listed, Registry, check_pinned
@@ -174,6 +175,7 @@ class Mount:
         self.scopes = check_scopes(options.scopes, f"mount({self.name!r})")
         self._tags = check_tags(options.tags, f"mount({self.name!r})")
         self._conditions: dict[int, Condition] = {}
+        self._functions: dict[int, partial[Any]] = {}
         self._profile = MountedProfile(self.name, inner.dispatcher.profile)
         self._opens_lifespan = self._has_begun = False
         self._mirrors = [
@@ -289,7 +291,10 @@ class Mount:
         known = self._conditions.get(id(own))
         if known is None:
             is_async = own.is_async or (self._when is not None and self._when.is_async)
-            known = MountedCondition(partial(own.function), own.takes_context, is_async, mount=self, own=own)
+            function = self._functions.setdefault(
+                id(own.function), partial(own.function)
+            )  # one is asked once for a request
+            known = MountedCondition(function, own.takes_context, is_async, mount=self, own=own)
             self._conditions[id(own)] = known
         return known
 
@@ -300,7 +305,11 @@ class Mount:
         dispatcher = self.inner.dispatcher
         make_inner = partial(dispatcher.make_context, request, dispatcher.rounds.closed("when="))
         run = partial(own.holds, make_inner, request)
-        return (yield Step(run if Context.ambient is None else partial(Context.ambient, make_inner, run)))
+        try:
+            return (yield Step(run if Context.ambient is None else partial(Context.ambient, make_inner, run)))
+        except Exception as error:  # reported by the server whose condition it is
+            dispatcher.failures.report(request, error, f"when={name_of(own.function)}")
+            return False
 
     # Changes.
 
