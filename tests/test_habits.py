@@ -59,8 +59,8 @@ def error_for(theirs: str) -> str | None:
     if found := re.match(r"@?(mcp|ctx|result)\.(\w+)", theirs):
         owner: Any = {"mcp": lambda: Server("shop"), "ctx": context, "result": result}[found[1]]()
         return problem(lambda: getattr(owner, found[2]))
-    if found := re.fullmatch(r"(FastMCP|tool)\((\w+)=\.\.\.\)", theirs):
-        make: Any = Server if found[1] == "FastMCP" else Server("shop").tool
+    if found := re.fullmatch(r"(FastMCP|tool|mount)\((\w+)=\.\.\.\)", theirs):
+        make: Any = {"FastMCP": Server, "tool": Server("shop").tool, "mount": Server("shop").mount}[found[1]]
         return problem(lambda: make(**{found[2]: 1}))
     raise AssertionError(f"a row has another form: {theirs}")
 

@@ -10,6 +10,10 @@ from typing import Final
 
 __all__ = ["AUTH", "CONTEXT", "KEYWORDS", "PACKAGE", "RESULT", "SERVER", "instead_of_auth", "missing", "missing_import"]
 
+_PROXY: Final = (
+    "server.define_tool with a function that returns client.call_tool(name, arguments), as examples/gateway.py does"
+)
+
 SERVER: Final[Mapping[str, str]] = {
     "add_completion_handler": "server.completion_handler(function)",
     "add_middleware": "server.middleware(function)",
@@ -19,6 +23,7 @@ SERVER: Final[Mapping[str, str]] = {
     "add_tool": "server.tool(function)",
     "add_tool_transformation": "server.edit(name, Edit(...))",
     "add_transform": "server.edit(name, Edit(...)), or server.mount(other, edits=..., hide=...)",
+    "as_proxy": _PROXY,
     "call_tool": "client.call_tool(name, arguments), with `SyncClient(server) as client`",
     "custom_route": "server.asgi(otherwise=app), where `app` is the application that has the route",
     "get_context": "linkspan.current_context()",
@@ -69,6 +74,7 @@ PACKAGE: Final[Mapping[str, str]] = {
     "ClientSession": "linkspan.Client",
     "ClientSessionGroup": "linkspan.ClientGroup",
     "FastMCP": "linkspan.Server",
+    "create_proxy": _PROXY,
     "get_context": "linkspan.current_context",
     "MCPServer": "linkspan.Server",
     "Middleware": "@server.middleware",
@@ -169,6 +175,7 @@ RESULT: Final[Mapping[str, str]] = {
 """What results of tools of other SDKs have."""
 
 KEYWORDS: Final[Mapping[str, str]] = {
+    "as_proxy": "leave it out: a mounted server keeps its own lifespan and middleware",
     "auth": "scopes=[...] or when=... for an item, Server(auth=Protected(url, issuer=...)) for all",
     "auth_server_provider": _ELSEWHERE,
     "cache_ttl": "Server(ttl_ms=...), in milliseconds",
@@ -193,6 +200,7 @@ KEYWORDS: Final[Mapping[str, str]] = {
     "structured_output": "structured=True or structured=False",
     "task": "leave it out here: tools run as tasks, with @server.tool(task=True)",
     "token_verifier": "Server(auth=Protected(url, verify=function))",
+    "tool_names": "server.mount(other, rename={...})",
 }
 """Keywords of servers and decorators of other SDKs."""
 
