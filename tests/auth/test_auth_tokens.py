@@ -6,6 +6,7 @@ import json
 import threading
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
+from urllib.parse import parse_qs
 
 import pytest
 from oauth_world import AS, MCP, START, AuthorizationServer, World, answer, challenge
@@ -370,6 +371,26 @@ def test_logging_out_revokes_and_forgets(world: World) -> None:
     assert world.run(authorizer.log_out()) is None
     assert revoked == [b"token=refresh-1&token_type_hint=refresh_token&client_id=client-1"]
     assert not world.store, "not the registration either: the next login makes a new one"
+
+
+def test_a_revocation_endpoint_that_insists_on_a_secret_gets_an_empty_one_from_a_public_client(world: World) -> None:
+    """As that of servers made with the official SDK."""
+    revoked: list[str] = []
+
+    def revoke(effect: Http) -> HttpResult:
+        fields = parse_qs(effect.body.decode(), keep_blank_values=True)
+        if fields.get("client_secret") != [""]:
+            return answer({"error": "invalid_request", "error_description": "client_secret: Field required"}, 400)
+        revoked.extend(fields["token"])
+        return answer({})
+
+    server = AuthorizationServer(world, revocation_endpoint=f"{AS}/revoke")
+    server.token_response = {"refresh_token": "again"}
+    world.routes[f"POST {AS}/revoke"] = revoke
+    authorizer = world.authorizer()
+    assert world.call(authorizer, server.takes) == 200
+    assert world.run(authorizer.log_out()) == (AS, None)
+    assert revoked == ["again"]
 
 
 def test_logging_in_asks_the_server_first(world: World, server: AuthorizationServer) -> None:

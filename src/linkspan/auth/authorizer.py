@@ -50,6 +50,8 @@ _STEP_UPS: Final = 2
 _LONGEST_SCOPE: Final = 200
 _OVER: Final = ("invalid_grant", "invalid_client", "unauthorized_client")
 """What an authorization server answers when a login is over; any other error may pass."""
+_REVOKED: Final = (200, 204)
+"""Statuses of a revocation endpoint that has forgotten a token."""
 _REMEMBERED: Final = 256
 _PATIENCE: Final = 30.0
 """Seconds until a token that is still valid is renewed again after that failed."""
@@ -421,8 +423,13 @@ class Authorizer:
         client = yield from self._client_of(tokens, held.known)
         kind = "refresh_token" if tokens.refresh_token is not None else "access_token"
         form = {"token": tokens.refresh_token or tokens.access_token, "token_type_hint": kind}
-        result = yield from self._context.client(server, client).post(server.revocation_endpoint, form)
-        if result.status in (200, 204):
+        at_server = self._context.client(server, client)
+        result = yield from at_server.post(server.revocation_endpoint, form)
+        if result.status == 400 and client is not None and client.method == "none":
+            # The official SDK insists on a secret in the form; an empty one means none (RFC 6749, section 2.3.1).
+            again = yield from at_server.post(server.revocation_endpoint, {**form, "client_secret": ""})
+            result = again if again.status in _REVOKED else result
+        if result.status in _REVOKED:
             return None
         secrets = [form["token"], *([client.client_secret] if client is not None and client.client_secret else ())]
         error, reason = said_by(result.body, result.status, secrets)
