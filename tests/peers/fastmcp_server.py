@@ -1,4 +1,4 @@
-"""Servers of FastMCP whose logins come from an authorization server elsewhere: `python fastmcp_server.py PORT '{"kind": ...}'`.
+"""Servers of FastMCP whose logins come from an authorization server elsewhere: `python fastmcp_server.py PORT '{"issuer": ...}'`.
 
 FastMCP 3 and 4 both run this file.
 """
@@ -10,8 +10,9 @@ import sys
 
 import uvicorn
 from fastmcp import FastMCP
-from fastmcp.server.auth import AuthProvider, RemoteAuthProvider
+from fastmcp.server.auth import AuthProvider, OAuthProxy, RemoteAuthProvider
 from fastmcp.server.auth.providers.jwt import JWTVerifier
+from key_value.aio.stores.memory import MemoryStore
 from pydantic import AnyHttpUrl
 from scoped_tool import SCOPES, ScopedTool
 
@@ -24,14 +25,30 @@ def verifying(base: str, issuer: str) -> AuthProvider:
     return RemoteAuthProvider(verifier, authorization_servers=[AnyHttpUrl(issuer)], base_url=base)
 
 
+def proxying(base: str, issuer: str, client_id: str, client_secret: str) -> AuthProvider:
+    """It lets clients register with itself, and logs in at `issuer` as a client that is registered there by hand."""
+    return OAuthProxy(
+        upstream_authorization_endpoint=f"{issuer}/auth",
+        upstream_token_endpoint=f"{issuer}/token",
+        upstream_revocation_endpoint=f"{issuer}/token/revocation",
+        upstream_client_id=client_id,
+        upstream_client_secret=client_secret,
+        token_verifier=_verifier(base, issuer),
+        base_url=base,
+        valid_scopes=[*SCOPES, "offline_access"],
+        extra_authorize_params={"prompt": "consent"},
+        client_storage=MemoryStore(),
+    )
+
+
 def _verifier(base: str, issuer: str) -> JWTVerifier:
     return JWTVerifier(jwks_uri=f"{issuer}/jwks", issuer=issuer, audience=f"{base}/mcp", required_scopes=FIRST)
 
 
-def main(port: int, issuer: str) -> None:
-    """Serve one."""
+def main(port: int, issuer: str, proxy: dict[str, str] | None = None) -> None:
+    """Serve one; `proxy` are the credentials of a proxy at the issuer."""
     base = f"http://127.0.0.1:{port}"
-    provider = verifying(base, issuer)
+    provider = verifying(base, issuer) if proxy is None else proxying(base, issuer, **proxy)
     server = FastMCP("site", auth=provider)
 
     @server.tool

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import pytest
-from oidc_provider import SERVERS, authorization_server, sign_in
+from oidc_provider import SERVERS, authorization_server, sign_in, sign_in_through_proxy
 
 from linkspan import Server
 from linkspan.auth import Introspection, Protected
@@ -135,6 +135,20 @@ def jwt_verifier() -> Iterator[Running]:
         yield server
 
 
+@contextmanager
+def oauth_proxy() -> Iterator[Running]:
+    """A server of FastMCP whose own authorization server lets clients register, and forwards their logins to oidc-provider."""
+    _need_fastmcp()
+    port = reserve_port()
+    client = {**SERVERS, "redirect_uris": [f"http://127.0.0.1:{port}/auth/callback"]}
+    client |= {"grant_types": ["authorization_code", "refresh_token"], "response_types": ["code"]}
+    with (
+        authorization_server(f"http://127.0.0.1:{port}/mcp", format="jwt", clients=[client]) as login,
+        running("fastmcp_server.py", sign_in_through_proxy, port=port, issuer=login.issuer, proxy=SERVERS) as server,
+    ):
+        yield server
+
+
 def _need_fastmcp() -> None:
     pytest.importorskip("fastmcp", reason="FastMCP is not installed: pip install '.[peers]'")
 
@@ -144,4 +158,5 @@ SITES: dict[str, Callable[[], AbstractContextManager[LoginSite]]] = {
     **{kind: partial(own_server, kind) for kind in FORGETFUL},
     "oidc-provider": ours_at_oidc_provider,
     "JWTVerifier": jwt_verifier,
+    "OAuthProxy": oauth_proxy,
 }

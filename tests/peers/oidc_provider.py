@@ -15,7 +15,7 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 from npm_servers import modern_node, node_modules
 
-__all__ = ["DOCUMENT", "SERVERS", "AuthorizationServer", "authorization_server", "sign_in"]
+__all__ = ["DOCUMENT", "SERVERS", "AuthorizationServer", "authorization_server", "sign_in", "sign_in_through_proxy"]
 
 HERE = Path(__file__).parent
 SERVERS = {"client_id": "the-mcp-server", "client_secret": "a-secret-of-the-server"}
@@ -41,6 +41,7 @@ class AuthorizationServer:
 
 @contextmanager
 def authorization_server(resource: str, **options: Any) -> Iterator[AuthorizationServer]:
+    """Start one whose tokens are for `resource`; `options` are described in authorization_server.mjs."""
     given = {
         "resource": resource,
         "clients": [{**SERVERS, "redirect_uris": [], "response_types": [], "grant_types": []}],
@@ -67,14 +68,38 @@ def authorization_server(resource: str, **options: Any) -> Iterator[Authorizatio
             process.kill()
 
 
+class Browser:
+    """A page, whose only form can be submitted; cookies are kept."""
+
+    def __init__(self, url: str) -> None:
+        self._opener = build_opener(HTTPCookieProcessor(CookieJar()))
+        self._open(url)
+
+    def submit(self, **fields: str) -> None:
+        """Submit the form with what it hides, and with these fields."""
+        action = re.search(r'<form[^>]*action="([^"]*)"', self.text)
+        assert action is not None, self.text
+        hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', self.text))
+        self._open(urljoin(self._url, action[1]), urlencode({**hidden, **fields}).encode())
+
+    def _open(self, url: str, body: bytes | None = None) -> None:
+        with self._opener.open(url, body, timeout=20) as page:
+            self._url, self.text = page.url, page.read().decode()
+
+
 def sign_in(url: str, name: str = "ada") -> None:
     """Fill in the forms of the authorization server as a person does, to the end."""
-    opener = build_opener(HTTPCookieProcessor(CookieJar()))
-    with opener.open(url, timeout=20) as page:
-        place, text = page.url, page.read().decode()
-    for fields in ({"prompt": "login", "login": name, "password": "x"}, {"prompt": "consent"}):
-        action = re.search(r'<form[^>]*action="([^"]+)"', text)
-        assert action is not None, text
-        with opener.open(urljoin(place, action[1]), urlencode(fields).encode(), timeout=20) as page:
-            place, text = page.url, page.read().decode()
-    assert "Response received" in text
+    _sign_in(Browser(url), name)
+
+
+def sign_in_through_proxy(url: str) -> None:
+    """Allow a client of a proxy to log in, then fill in the forms of the authorization server behind it."""
+    browser = Browser(url)
+    browser.submit(action="approve")
+    _sign_in(browser, "ada")
+
+
+def _sign_in(browser: Browser, name: str) -> None:
+    browser.submit(login=name, password="x")
+    browser.submit()
+    assert "Response received" in browser.text
