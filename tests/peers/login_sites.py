@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from http.client import HTTPConnection
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from oidc_provider import SERVERS, authorization_server, sign_in, sign_in_through_proxy
+from pip_servers import python_with
 
 from linkspan import Server
 from linkspan.auth import Introspection, Protected
@@ -40,6 +41,11 @@ class LoginSite(Protocol):
         ...
 
     @property
+    def scopes(self) -> Sequence[str]:
+        """What a login has to name, so that it does not get all scopes at once."""
+        ...
+
+    @property
     def sign_in(self) -> Callable[[str], str | None]:
         """Logs in at a page as a person does; returns where it leads, or None after a visit there."""
         ...
@@ -49,12 +55,20 @@ class Running:
     """A server process. Those that keep their clients in memory forget them when it starts again."""
 
     def __init__(
-        self, script: str, sign_in: Callable[[str], str | None] = visit, *, port: int | None = None, **options: Any
+        self,
+        script: str,
+        sign_in: Callable[[str], str | None] = visit,
+        *,
+        port: int | None = None,
+        python: str = sys.executable,
+        scopes: Sequence[str] = (),
+        **options: Any,
     ) -> None:
         self.port = port or reserve_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self.sign_in = sign_in
-        self._command = [sys.executable, str(HERE / script), str(self.port), json.dumps(options)]
+        self.scopes = scopes
+        self._command = [python, str(HERE / script), str(self.port), json.dumps(options)]
         self.start()
 
     def start(self) -> None:
@@ -100,6 +114,7 @@ class Serving(NamedTuple):
 
     url: str
     sign_in: Callable[[str], str | None]
+    scopes: Sequence[str] = ()
 
 
 @contextmanager
@@ -136,17 +151,35 @@ def jwt_verifier() -> Iterator[Running]:
 
 
 @contextmanager
-def oauth_proxy() -> Iterator[Running]:
-    """A server of FastMCP whose own authorization server lets clients register, and forwards their logins to oidc-provider."""
-    _need_fastmcp()
+def oauth_proxy(**options: Any) -> Iterator[Running]:
+    """A server of FastMCP, which lets clients register with itself, and forwards their logins to oidc-provider.
+
+    `options` are those of `Running`.
+    """
     port = reserve_port()
     client = {**SERVERS, "redirect_uris": [f"http://127.0.0.1:{port}/auth/callback"]}
     client |= {"grant_types": ["authorization_code", "refresh_token"], "response_types": ["code"]}
     with (
         authorization_server(f"http://127.0.0.1:{port}/mcp", format="jwt", clients=[client]) as login,
-        running("fastmcp_server.py", sign_in_through_proxy, port=port, issuer=login.issuer, proxy=SERVERS) as server,
+        running(
+            "fastmcp_server.py", sign_in_through_proxy, port=port, issuer=login.issuer, proxy=SERVERS, **options
+        ) as server,
     ):
         yield server
+
+
+def newest_oauth_proxy() -> AbstractContextManager[Running]:
+    """That of FastMCP 4."""
+    _need_fastmcp()
+    return oauth_proxy()
+
+
+def older_oauth_proxy() -> AbstractContextManager[Running]:
+    """That of FastMCP 3, which cannot be in one environment with FastMCP 4.
+
+    Its challenge names no scopes, so that a login asks for all that are listed, unless it is told otherwise.
+    """
+    return oauth_proxy(python=python_with("fastmcp-3.txt"), scopes=["mcp:read"])
 
 
 def _need_fastmcp() -> None:
@@ -158,5 +191,6 @@ SITES: dict[str, Callable[[], AbstractContextManager[LoginSite]]] = {
     **{kind: partial(own_server, kind) for kind in FORGETFUL},
     "oidc-provider": ours_at_oidc_provider,
     "JWTVerifier": jwt_verifier,
-    "OAuthProxy": oauth_proxy,
+    "OAuthProxy": newest_oauth_proxy,
+    "OAuthProxy of FastMCP 3": older_oauth_proxy,
 }

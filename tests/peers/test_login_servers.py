@@ -35,8 +35,9 @@ pytestmark = INSTALLING
 class Person:
     """Logs in wherever a client asks for it, and counts how often that was."""
 
-    def __init__(self, sign_in: Callable[[str], str | None]) -> None:
-        self._sign_in = sign_in
+    def __init__(self, site: LoginSite) -> None:
+        self._sign_in = site.sign_in
+        self.scopes = site.scopes
         self.logins = 0
 
     def __call__(self, url: str) -> str | None:
@@ -49,13 +50,13 @@ class Person:
 
 def by_sync_client(url: str, tool: str, person: Person) -> str:
     authorizing._accesses.clear()
-    with SyncClient(url, auth=OAuth(open_url=person)) as client:
+    with SyncClient(url, auth=OAuth(open_url=person, scopes=person.scopes)) as client:
         return client.call_tool(tool, {"text": "hello"}).text
 
 
 def by_async_client(url: str, tool: str, person: Person) -> str:
     async def call() -> str:
-        async with Client(url, auth=OAuth(open_url=person)) as client:
+        async with Client(url, auth=OAuth(open_url=person, scopes=person.scopes)) as client:
             return (await client.call_tool(tool, {"text": "hello"})).text
 
     authorizing._accesses.clear()
@@ -69,7 +70,8 @@ def by_command_line(url: str, tool: str, person: Person) -> str:
     if status == LOGIN_REQUIRED:
         named = re.search(r"run `linkspan ([^`]+)`", problem)
         assert named is not None, problem
-        log_in(shlex.split(named[1]), person)
+        more = [f"--scope={each}" for each in person.scopes]
+        log_in([*shlex.split(named[1]), *more], person)
         status, out, problem = linkspan(*call)
     assert status == 0, problem
     return out.strip()
@@ -155,7 +157,7 @@ def no_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("call", [by_sync_client, by_async_client, by_command_line])
 def test_a_login_from_registration_to_logout(site: LoginSite, call: Callable[[str, str, Person], str]) -> None:
-    person = Person(site.sign_in)
+    person = Person(site)
     assert call(site.url, "shout", person) == "HELLO"
     first = Stored()
 
