@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import pytest
-from oidc_provider import SERVERS, authorization_server, sign_in, sign_in_through_proxy
+from oidc_provider import SERVERS, Browser, authorization_server, sign_in, sign_in_through_proxy
 from pip_servers import python_with
 
 from linkspan import Server
@@ -118,24 +118,48 @@ class Serving(NamedTuple):
 
 
 @contextmanager
-def ours_at_oidc_provider() -> Iterator[Serving]:
-    """Our server, which asks oidc-provider about opaque tokens."""
-    port = reserve_port()
+def ours(port: int, issuer: str, sign_in: Callable[[str], str | None]) -> Iterator[Serving]:
+    """Our server, which asks an authorization server about opaque tokens."""
     url = f"http://127.0.0.1:{port}/mcp"
-    with authorization_server(url) as login:
-        verify = Introspection(login.issuer, SERVERS["client_id"], SERVERS["client_secret"])
-        server = Server("site", auth=Protected(url, verify=verify, scopes=["mcp:read"]))
+    verify = Introspection(issuer, SERVERS["client_id"], SERVERS["client_secret"])
+    server = Server("site", auth=Protected(url, verify=verify, scopes=["mcp:read"]))
 
-        @server.tool
-        def shout(text: str) -> str:
-            return text.upper()
+    @server.tool
+    def shout(text: str) -> str:
+        return text.upper()
 
-        @server.tool(scopes=["mcp:write"])
-        def write(text: str) -> str:
-            return text
+    @server.tool(scopes=["mcp:write"])
+    def write(text: str) -> str:
+        return text
 
-        with serving(server.asgi(path="/mcp"), port):
-            yield Serving(url, sign_in)
+    with serving(server.asgi(path="/mcp"), port):
+        yield Serving(url, sign_in)
+
+
+@contextmanager
+def ours_at_oidc_provider() -> Iterator[Serving]:
+    """Our server, whose tokens are those of oidc-provider."""
+    port = reserve_port()
+    with authorization_server(f"http://127.0.0.1:{port}/mcp") as login, ours(port, login.issuer, sign_in) as server:
+        yield server
+
+
+@contextmanager
+def ours_at_django() -> Iterator[Serving]:
+    """Our server, whose tokens are those of django-oauth-toolkit."""
+    pytest.importorskip("oauth2_provider", reason="django-oauth-toolkit is not installed: pip install '.[peers]'")
+    with (
+        running("django_oauth_server.py", **SERVERS) as login,
+        ours(reserve_port(), f"http://127.0.0.1:{login.port}/o", authorize_at_django) as server,
+    ):
+        yield server
+
+
+def authorize_at_django(url: str) -> None:
+    """Allow what a client asks for."""
+    browser = Browser(url)
+    browser.submit(allow="Authorize")
+    assert "Response received" in browser.text
 
 
 @contextmanager
@@ -190,6 +214,7 @@ FORGETFUL = ["official", "official with default scopes", "FastMCP"]
 SITES: dict[str, Callable[[], AbstractContextManager[LoginSite]]] = {
     **{kind: partial(own_server, kind) for kind in FORGETFUL},
     "oidc-provider": ours_at_oidc_provider,
+    "django-oauth-toolkit": ours_at_django,
     "JWTVerifier": jwt_verifier,
     "OAuthProxy": newest_oauth_proxy,
     "OAuthProxy of FastMCP 3": older_oauth_proxy,

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import unescape
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,15 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 from npm_servers import modern_node, node_modules
 
-__all__ = ["DOCUMENT", "SERVERS", "AuthorizationServer", "authorization_server", "sign_in", "sign_in_through_proxy"]
+__all__ = [
+    "DOCUMENT",
+    "SERVERS",
+    "AuthorizationServer",
+    "Browser",
+    "authorization_server",
+    "sign_in",
+    "sign_in_through_proxy",
+]
 
 HERE = Path(__file__).parent
 SERVERS = {"client_id": "the-mcp-server", "client_secret": "a-secret-of-the-server"}
@@ -77,10 +86,13 @@ class Browser:
 
     def submit(self, **fields: str) -> None:
         """Submit the form with what it hides, and with these fields."""
-        action = re.search(r'<form[^>]*action="([^"]*)"', self.text)
-        assert action is not None, self.text
+        form = re.search(r"<form[^>]*>", self.text)
+        assert form is not None, self.text
+        action = re.search(r'action="([^"]*)"', form[0])
         hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', self.text))
-        self._open(urljoin(self._url, action[1]), urlencode({**hidden, **fields}).encode())
+        sent = {name: unescape(value) for name, value in hidden.items()} | fields
+        place = urljoin(self._url, unescape(action[1])) if action is not None else self._url
+        self._open(place, urlencode(sent).encode())
 
     def _open(self, url: str, body: bytes | None = None) -> None:
         with self._opener.open(url, body, timeout=20) as page:
