@@ -18,7 +18,7 @@ from linkspan.auth import ClientCredentials, Enterprise, OAuth, WorkloadIdentity
 from linkspan.auth.authorizer import Attempt
 from linkspan.cli.session import for_the_shell
 from linkspan.core.auth_flow import Http, HttpResult
-from linkspan.flows.client_errors import AuthorizationError, InsufficientScope
+from linkspan.flows.client_errors import AuthorizationError, InsufficientScope, LoginTimeout
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 AS_WELL_KNOWN = "/.well-known/oauth-authorization-server"
@@ -697,6 +697,19 @@ def test_a_login_on_another_device(world: World) -> None:
     ]
     assert world.now == 1_000_000 + 2 + 2 + 7
     assert "urn:ietf:params:oauth:grant-type:device_code" in server.registered[0]["grant_types"]
+
+
+@pytest.mark.parametrize(("patience", "lives", "ends"), [(300, 600, 300), (3600, 600, 600)])
+def test_a_login_on_another_device_ends_in_time(world: World, patience: float, lives: int, ends: float) -> None:
+    """With the code or the patience of the program, whatever the server says about how often to ask."""
+    world.protect()
+    server = AuthorizationServer(world, device_authorization_endpoint=f"{AS}/device")
+    code = {"device_code": "d", "user_code": "AB-CD", "verification_uri": f"{AS}/activate"}
+    world.routes[f"POST {AS}/device"] = lambda effect: answer({**code, "expires_in": lives, "interval": 100_000})
+    world.routes[f"POST {AS}/token"] = lambda effect: answer({"error": "authorization_pending"}, 400)
+    with pytest.raises(LoginTimeout) as caught:
+        world.call(world.authorizer(OAuth(device=True), login_seconds=patience), server.takes)
+    assert (world.now, caught.value.seconds) == (1_000_000 + ends, ends)
 
 
 def test_a_server_without_a_login_asks_for_the_token_that_was_given(world: World) -> None:

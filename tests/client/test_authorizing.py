@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from linkspan import (
 )
 from linkspan.auth import ApiKeys, ClientCredentials, OAuth, Protected
 from linkspan.auth.verifying import Grant
+from linkspan.cli.forms import PersonAtTerminal
 from linkspan.client import authorizing
 from linkspan.client.callback import CallbackReceiver
 from linkspan.client.transports.http_guarded import GuardedHttp
@@ -567,3 +569,73 @@ def test_what_is_wrong_with_a_stored_login_is_said_and_a_header_does_not_hide_it
         pytest.raises(LoginRequired, match="tools/call write needs files:write"),
     ):
         client.call_tool("write", {"text": "x"})
+
+
+@pytest.mark.parametrize("shows", ["the client", "the command line"])
+def test_a_login_that_waits_says_what_for(site: Site, monkeypatch: pytest.MonkeyPatch, shows: str) -> None:
+    """The browser may show an error page of the authorization server, from which nothing comes back."""
+    shown: list[str] = []
+
+    def show(text: str) -> None:
+        shown.append(text)
+        if text.startswith("Still waiting"):
+            back = visit(text.rpartition("\n")[2])
+            assert back is not None
+            visit(back)
+
+    monkeypatch.setattr(authorizing, "_REMINDER", 0.05)
+    monkeypatch.setattr(authorizing, "_print", show)
+    monkeypatch.setattr("linkspan.client.callback.can_open_browser", lambda: False)
+    auth = OAuth() if shows == "the client" else OAuth(open_url=PersonAtTerminal(show))
+    with SyncClient(site.url, auth=auth, timeouts=Timeouts(login=60)) as client:
+        client.ping()
+    assert len(shown) == 2
+    assert re.match(
+        r"Still waiting, for 59.95 s at most, until the browser comes back to http://127.0.0.1:\d+", shown[1]
+    )
+
+
+def test_a_program_that_shows_the_login_itself_gets_no_line_of_ours(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    def slowly(url: str) -> str | None:
+        reminded.wait(0.2)
+        return visit(url)
+
+    reminded = threading.Event()
+    monkeypatch.setattr(authorizing, "_REMINDER", 0.01)
+    monkeypatch.setattr(authorizing, "_print", shown.append)
+    with SyncClient(site.url, auth=OAuth(open_url=slowly)) as client:
+        client.ping()
+    assert shown == []
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_login_on_another_device_shows_the_complete_address(
+    site: Site, monkeypatch: pytest.MonkeyPatch, complete: bool
+) -> None:
+    shown: list[str] = []
+    place = f"{site.base}/device"
+    answer = site.answer
+
+    def with_a_device(path: str, query: dict[str, str], body: bytes) -> tuple[int, dict[str, str], Any]:
+        if path != "/device_authorization":
+            return answer(path, query, body)
+        found = {
+            "device_code": "d",
+            "user_code": "WDJB-MJHT",
+            "verification_uri": place,
+            "expires_in": 1,
+            "interval": 999,
+        }
+        return 200, {}, {**found, **({"verification_uri_complete": f"{place}?code=WDJB-MJHT"} if complete else {})}
+
+    site.metadata = {"device_authorization_endpoint": f"{site.base}/device_authorization"}
+    site.answer = with_a_device
+    monkeypatch.setattr(authorizing, "_print", shown.append)
+    with SyncClient(site.url, auth=OAuth(device=True)) as client:
+        client.ping()
+    more = f", or open {place}?code=WDJB-MJHT" if complete else ""
+    assert shown == [f"Open {place} on any device and enter the code WDJB-MJHT{more}"]

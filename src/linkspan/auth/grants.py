@@ -242,12 +242,12 @@ def _log_in_elsewhere(
     for shown in (code.verification_uri, code.verification_uri_complete):
         if shown is not None and (wrong := check_url(shown, context.url)) is not None:
             raise AuthorizationFailure(f"the URL at which {server.issuer} takes the code is not safe: {wrong}")
-    seconds = min(max(code.expires_in, 1.0), _LONGEST_CODE)
+    seconds = min(max(code.expires_in, 1.0), _LONGEST_CODE, context.seconds)
     yield ShowCode(code.verification_uri, code.user_code, code.verification_uri_complete, seconds)
     form = {"grant_type": DEVICE_GRANT, "device_code": code.device_code, **_target(found.resource)}
     pause, until = max(code.interval or _INTERVAL, 1.0), context.now() + seconds
-    while context.now() < until:
-        yield Sleep(pause)
+    while (left := until - context.now()) > 0:
+        yield Sleep(min(pause, left))
         try:
             return (yield from client.obtain(form, resource=found.resource, requested=scopes))
         except AuthorizationFailure as failure:

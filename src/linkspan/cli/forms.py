@@ -418,6 +418,10 @@ class PersonAtTerminal:
         self._show("If the browser cannot show the last page, paste the address of that page here:")
         return self._read()
 
+    def remind(self, text: str) -> None:
+        """Show what the login waits for. Called by what performs it."""
+        self._show(text)
+
     def done(self) -> None:
         """Read no more: the login is over. Called by what performs it."""
         self._over.set()

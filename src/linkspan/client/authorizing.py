@@ -68,6 +68,8 @@ _REFUSALS: Final[Mapping[str, Collection[int]]] = {"GET": (401,), "POST": (401, 
 """Statuses that are about who asks. More rights are asked for only where there is something to be done with them, and nothing
 for the sake of a DELETE, which ends a session."""
 _ERROR_BODY: Final = 65536
+_REMINDER: Final = 60.0
+"""Seconds after which a login shows why it waits."""
 _VARIABLE: Final = re.compile(r"[A-Z0-9_]+")
 
 
@@ -377,7 +379,8 @@ class _Performer:
                 return self._ask_person(effect)
             case ShowCode():
                 self._job.person(True)  # until the flow ends: it asks from time to time whether the code was entered
-                self._access.show(f"Open {effect.url} on any device and enter the code {effect.code}")
+                complete = f", or open {effect.complete_url}" if effect.complete_url else ""
+                self._access.show(f"Open {effect.url} on any device and enter the code {effect.code}{complete}")
                 if getattr(self._authorizer.auth, "open_url", None) is not None:
                     self._open(effect.complete_url or effect.url)
             case Load():
@@ -426,7 +429,11 @@ class _Performer:
         self._job.person(True)
         try:
             self._open(effect.url, inbox.put)
-            found = inbox.get(timeout=effect.seconds)
+            try:
+                found = inbox.get(timeout=min(_REMINDER, effect.seconds))
+            except Empty:
+                self._remind(effect)
+                found = inbox.get(timeout=max(0.0, effect.seconds - _REMINDER))
         except Empty:
             return None
         finally:
@@ -436,6 +443,17 @@ class _Performer:
         if isinstance(found, BaseException):
             raise found
         return found
+
+    def _remind(self, effect: OpenUrl) -> None:
+        """Show what a login waits for, since an error page of the browser ends nothing here."""
+        function = getattr(self._authorizer.auth, "open_url", None)
+        remind = self._access.show if function is None else getattr(function, "remind", None)
+        left = effect.seconds - _REMINDER
+        if remind is not None and left > 0:
+            remind(
+                f"Still waiting, for {left:g} s at most, until the browser comes back to {effect.redirect_uri}. If it shows an "
+                f"error, that page has the reason: correct it and begin anew. The login is at:\n{effect.url}"
+            )
 
     def _open(self, url: str, came_back: Callable[[str | BaseException], object] | None = None) -> None:
         """Open a URL with the application's function, which may wait and return where it led, or in the browser."""
