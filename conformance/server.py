@@ -519,14 +519,25 @@ def template_data(id: str) -> dict[str, Any]:
     return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
 
 
+def through_mounts(inner: Server, times: int) -> Server:
+    """Return a server around others, the innermost of which is `inner`."""
+    for _ in range(times):
+        outer = Server(inner.name, inner.version, store=os.environ.get("CONFORMANCE_STORE"))
+        outer.mount(inner)
+        inner = outer
+    return inner
+
+
 def main() -> None:
     """Serve over HTTP until somebody ends it."""
     parser = argparse.ArgumentParser(description="The server that the conformance suite talks to.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=3000)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--mounts", type=int, default=0, help="serve through so many servers, each around the next")
     given = parser.parse_args()
-    server.run("http", host=given.host, port=given.port, path="/mcp", workers=given.workers)
+    served = through_mounts(server, given.mounts)
+    served.run("http", host=given.host, port=given.port, path="/mcp", workers=given.workers)
 
 
 if __name__ == "__main__":

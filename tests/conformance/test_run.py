@@ -197,6 +197,11 @@ def test_our_own_server_is_reached_over_http_even_when_it_lets_go(run: Any, tmp_
         assert client.call_tool("test_reconnection").text == "Reconnection test completed successfully"
 
 
+def test_our_own_client_is_served_through_mounts(run: Any, tmp_path: Path) -> None:
+    with run.serving(tmp_path, mounts=3) as url, SyncClient(url) as client:
+        assert client.call_tool("test_simple_text").text == "This is a simple text response for testing."
+
+
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 def test_our_own_client_is_served_by_several_processes_without_affinity(run: Any, tmp_path: Path, era: Any) -> None:
     def answer(_: Any) -> dict[str, Any]:
