@@ -21,6 +21,7 @@ from linkspan.core.auth_flow import (
     Listen,
     Load,
     Lock,
+    Note,
     OpenUrl,
     Save,
     ShowCode,
@@ -58,6 +59,7 @@ class World:
     def __init__(self) -> None:
         self.now = START
         self.trace: list[str] = []
+        self.notes: list[str] = []
         self.store: dict[tuple[str, ...], bytes] = {}
         self.held: set[tuple[str, ...]] = set()
         self.routes: dict[str, Responder] = {}
@@ -116,6 +118,8 @@ class World:
                 return self.browser(effect)
             case ShowCode():
                 self.trace.append(f"SHOW {effect.code} at {self._shown(effect.url)}")
+            case Note(text):
+                self.notes.append(text)
             case Load(key):
                 return self.store.get(key)
             case Save(key, value):

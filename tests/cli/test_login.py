@@ -136,6 +136,35 @@ def test_a_login_whose_token_the_server_refuses_fails_at_once(site: Site, linksp
     assert log_in(site).status == 0
 
 
+def test_a_login_can_be_followed_step_by_step(site: Site) -> None:
+    process = subprocess.Popen(
+        command("login", site.url, "--scope", "files:read", "-v"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    lines: list[str] = []
+    while "Open this URL" not in (line := process.stderr.readline()):
+        assert line, lines
+        lines.append(line.strip())
+    back = visit(process.stderr.readline().strip())
+    assert back is not None
+    visit(back)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert [each.replace(site.base, "") for each in (*lines, *rest.splitlines())] == [
+        "POST /mcp -> 401",
+        "GET /.well-known/oauth-protected-resource/mcp -> 200",
+        "GET /.well-known/oauth-authorization-server -> 200",
+        "POST /register -> 201",
+        "login at  for /mcp, files:read: client registered (registered dynamically), authentication none",
+        "POST /token -> 200",
+        "POST /mcp -> 400",  # it takes the token, and wants a handshake first
+    ]
+
+
 def test_as_json_a_login_has_no_secret(site: Site, linkspan: Shell) -> None:
     found = json.loads(log_in(site, "--json").out)
     assert (found["url"], found["issuer"], found["renewed"]) == (site.url, site.base, True)

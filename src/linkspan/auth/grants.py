@@ -29,7 +29,7 @@ from linkspan.auth.identities import ClientCredentials, Enterprise, Identity, OA
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, check_endpoints, decode_document
 from linkspan.auth.network import check_url
 from linkspan.auth.tokens import Nonces, TokenClient, Tokens, scope_text
-from linkspan.core.auth_flow import AuthFlow, ShowCode, Supply
+from linkspan.core.auth_flow import AuthFlow, Note, ShowCode, Supply
 from linkspan.core.flow import Sleep
 
 __all__ = ["LoginContext", "obtain_tokens", "refresh_form"]
@@ -137,6 +137,7 @@ def _log_in(
 
     wanted = RegistrationRequest(tuple(scopes), tuple(needed), is_recognized)
     client = yield from register(auth, server, wanted, context.now())
+    yield Note(_choice(found, client, scopes))
     at_server = context.client(server, client, key)
     try:
         if auth.device:
@@ -157,6 +158,14 @@ def _log_in(
     context.recognized.add(client.client_id)
     yield from keep_registration(server.issuer, client)
     return Obtained(tokens, client)
+
+
+def _choice(found: Discovered, client: Registered, scopes: Collection[str]) -> str:
+    """Return what a login uses, in one line for people."""
+    how = "described by its document" if client.client_id.startswith("https:") else "registered by hand"
+    how = "registered dynamically" if client.dynamic else how
+    wanted = f"{found.resource or 'no resource'}, {' '.join(scopes) or 'no scopes'}"
+    return f"login at {found.server.issuer} for {wanted}: client {client.client_id} ({how}), authentication {client.method}"
 
 
 def _credentials(

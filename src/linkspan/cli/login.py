@@ -74,7 +74,7 @@ def login(arguments: Sequence[str]) -> int:
         person = PersonAtTerminal(terminal.write_line)
         auth = OAuth(device=options.device, open_url=None if options.device else person)
         access = _access(options.url, identity_with(wanted, auth))
-        access.show = terminal.write_line
+        access.show, access.follow = terminal.write_line, terminal.detail
         tokens = access.run(access.authorizer.log_in(register=options.new))
         keep_options(options.url, wanted)
         found = _described(options.url, tokens, access.authorizer.stored_client())

@@ -29,6 +29,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from linkspan.auth.authorizer import Attempt, Authorizer
+from linkspan.auth.network import shown, without_credentials
 from linkspan.client.callbacks import finished
 from linkspan.client.transports.http_connections import Routes
 from linkspan.client.transports.http_guarded import GuardedHttp, read_bounded
@@ -38,10 +39,12 @@ from linkspan.core.auth_flow import (
     AuthEffect,
     AuthFlow,
     Http,
+    HttpResult,
     HttpUnavailable,
     Listen,
     Load,
     Lock,
+    Note,
     OpenUrl,
     Save,
     ShowCode,
@@ -51,7 +54,7 @@ from linkspan.core.auth_flow import (
 from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import AuthorizationError, ClientError, LoginRequired, LoginTimeout, Origin
 from linkspan.runtime.forks import ForkedLock, renew
-from linkspan.wire.redaction import is_secret_name
+from linkspan.wire.redaction import is_secret_name, one_line, redact
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -83,6 +86,8 @@ class Access:
         self.vault = Vault()
         self.show: Callable[[str], object] = _print
         """Shows a line to the person who logs in, where there is no browser."""
+        self.follow: Callable[[str], object] | None = None
+        """Takes what a login does, step by step, in lines without secrets."""
         self.authorizer = Authorizer(origin, url, identity, now=time.time, token_bytes=secrets.token_bytes, **options)
         self._routes = Routes(ssl, 0.0)
         self._peer = ""
@@ -372,7 +377,9 @@ class _Performer:
         """Return the outcome of an effect. Raises: HttpUnavailable, and what the functions of the application raise."""
         match effect:
             case Http():
-                return self._http.fetch(effect)
+                return self._fetch(effect)
+            case Note():
+                self._tell(effect.text)
             case Listen():
                 return self._listen(effect.port)
             case OpenUrl():
@@ -405,6 +412,21 @@ class _Performer:
         if self._receiver is not None:
             self._receiver.close()
         self._http.close()
+
+    def _fetch(self, effect: Http) -> HttpResult:
+        """Return a response, and note its status. Raises: HttpUnavailable."""
+        asked = f"{effect.method} {without_credentials(shown(effect.url))}"
+        try:
+            result = self._http.fetch(effect)
+        except HttpUnavailable as problem:
+            self._tell(f"{asked} -> {problem}")
+            raise
+        self._tell(f"{asked} -> {result.status}")
+        return result
+
+    def _tell(self, text: str) -> None:
+        if self._access.follow is not None:
+            self._access.follow(one_line(redact(text, self._access.secrets()), 500))
 
     # The person.
 

@@ -24,6 +24,7 @@ __all__ = [
     "Listen",
     "Load",
     "Lock",
+    "Note",
     "OpenUrl",
     "Save",
     "ShowCode",
@@ -125,6 +126,12 @@ class Unlock(msgspec.Struct, frozen=True):
     key: StoreKey
 
 
+class Note(msgspec.Struct, frozen=True):
+    """Tell those who follow a login what was chosen. The text has no secret."""
+
+    text: str
+
+
 class Supply(msgspec.Struct, frozen=True):
     """Get a credential from where the application keeps it; the outcome is a text.
 
@@ -136,5 +143,5 @@ class Supply(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...] = ()
 
 
-AuthEffect: TypeAlias = Http | Listen | OpenUrl | ShowCode | Load | Save | Lock | Unlock | Supply | Sleep
+AuthEffect: TypeAlias = Http | Listen | OpenUrl | ShowCode | Load | Save | Lock | Unlock | Note | Supply | Sleep
 AuthFlow: TypeAlias = Generator[AuthEffect, Any, ResultT]
