@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -78,7 +79,7 @@ def run(connection: ServerConnection, events: list[Any]) -> None:
         if isinstance(event, CallReady):
             try:
                 value = event.call.run()
-            except Exception as error:
+            except BaseException as error:
                 run(connection, connection.fail(event.call, error))
             else:
                 run(connection, connection.finish(event.call, value))
@@ -765,6 +766,36 @@ def test_a_question_goes_to_the_caller_and_its_answer_to_the_tool(era: str, surr
     ) as client:
         assert client.call_tool("i_order", {"pizza": "Margherita"}).text == "30 cm Margherita Ann"
         assert client.get_prompt("i_menu").messages[0].content.text == "menu for 4"
+
+
+@pytest.mark.parametrize("levels", [1, 3])
+def test_what_ran_once_in_a_mounted_server_does_not_run_in_the_process_that_gets_the_answer(
+    levels: int, tmp_path: Path
+) -> None:
+    made: list[int] = []
+
+    def process() -> Server:
+        inner = Server("inner")
+
+        @inner.tool
+        def order(ctx: Context) -> str:
+            number = ctx.once("order", lambda: made.append(1) or len(made))
+            ctx.ask("sure", bool, f"Order {number}?")
+            return f"order {number}"
+
+        served = Server("shop", store=f"sqlite://{tmp_path / 'store.db'}")
+        served.mount(through_mounts(inner, levels - 1))
+        return served
+
+    one, other = process(), process()
+    capable = ENVELOPE | {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    asked = ask(one, "tools/call", envelope=capable, name="order", arguments={})
+    more = {"inputResponses": {"sure": {"action": "accept", "content": {"sure": True}}}}
+    more["requestState"] = asked["requestState"]
+    for each in (other, one):
+        answer = ask(each, "tools/call", envelope=capable, name="order", arguments={}, **more)
+        assert answer["content"][0]["text"] == "order 1"
+    assert made == [1]
 
 
 @pytest.mark.parametrize("surrounded", [False, True])

@@ -91,12 +91,12 @@ class Round:
 
     __slots__ = (
         "_chain",
-        "_chains",
         "_counters",
         "_request",
         "answers",
         "asked",
         "chain_id",
+        "chains",
         "digests",
         "number",
         "questions",
@@ -126,7 +126,7 @@ class Round:
         self._request = request
         self.questions: dict[str, InputRequest] = {}
         self.asked: dict[str, InputRequest] = {}
-        self._chains = chains
+        self.chains = chains
         self._chain: Chain | None = None
         self._counters: dict[str, int] = {}
 
@@ -162,11 +162,11 @@ class Round:
     def chain(self) -> Chain:
         """What this chain of rounds has done already; made when it is first needed."""
         if self._chain is None:
-            assert self._chains is not None, "this round belongs to a handler without a context"
-            with self._chains.lock:
-                if self._chains.are_shared and self.chain_id is None:
-                    self.chain_id = self._chains.new_id()
-                self._chain = self._chain or self._chains.open(self.chain_id)
+            assert self.chains is not None, "this round belongs to a handler without a context"
+            with self.chains.lock:
+                if self.chains.are_shared and self.chain_id is None:
+                    self.chain_id = self.chains.new_id()
+                self._chain = self._chain or self.chains.open(self.chain_id)
         return self._chain
 
     @property
@@ -403,6 +403,10 @@ class Rounds:
         answers = {key: answer for key, (_, answer) in known.items()}
         digests = {key: asked for key, (asked, _) in known.items()}
         return Round(self._chains, answers, digests, earlier.state, earlier.chain_id, earlier.number + 1, request)
+
+    def adopt(self, current: Round) -> None:
+        """Keep here what runs once in a round that another server has opened, and in which nothing has run yet."""
+        current.chains = self._chains
 
     def closed(self, what: str) -> Round:
         """Return a round for code in which the user cannot be asked; `what` names it in the error."""

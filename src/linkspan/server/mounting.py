@@ -24,7 +24,7 @@ from linkspan.naming import MAX_NAME, fitted
 from linkspan.revisions.neutral import NOTHING_SHOWN, Alias, InputRequired, Outcome, Request
 from linkspan.schema.annotations import name_of
 from linkspan.server.announcing import Announcer
-from linkspan.server.asking import Rounds
+from linkspan.server.asking import NO_QUESTIONS, Rounds
 from linkspan.server.catalogue import Catalogue, Listed, Registry, check_pinned
 from linkspan.server.configuration import MountedProfile, Settings
 from linkspan.server.context import Context
@@ -555,6 +555,8 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
             observation.data.update(noted)
         if isinstance(step, Run):
             step.rounds, step.target = rounds, target
+            if step.current is not NO_QUESTIONS:
+                rounds.adopt(step.current)
         return step
 
     def is_async(self, method: str) -> bool:
