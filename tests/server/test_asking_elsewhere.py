@@ -6,7 +6,10 @@ from typing import Annotated, Any
 
 import pytest
 
+import mounts
 from linkspan import Ask, Context, InputRequired, RegistrationError, Server, ask_form
+
+way = mounts.way
 
 PREFIX = "io.modelcontextprotocol/"
 MODERN = {f"{PREFIX}protocolVersion": "2026-07-28", f"{PREFIX}clientCapabilities": {"elicitation": {}}}
@@ -37,6 +40,7 @@ def test_a_completer_that_asks_is_the_authors_mistake() -> None:
     assert heard == ["completion/complete cannot ask the user; only tools, prompts and resources can"]
 
 
+@mounts.DIRECT  # custom methods are those of the server that is served
 @pytest.mark.parametrize(
     "ask", [lambda ctx: ctx.ask("k", str, "Which?"), lambda ctx: InputRequired({"k": ask_form("Which?", str)}, "state")]
 )

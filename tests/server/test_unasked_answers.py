@@ -8,7 +8,10 @@ from typing import Annotated, Any
 import pytest
 from test_asking import Client, accept, text
 
+import mounts
 from linkspan import Ask, Context, InputRequired, Server, ask_form
+
+way = mounts.way
 
 YES = {"sure": accept(sure=True)}
 
