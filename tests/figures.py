@@ -533,9 +533,12 @@ def picture() -> str:
 
 
 def main() -> None:
-    """Print every figure; with "walk", write the walks into docs/architecture.md."""
+    """Print every figure; with "walk", write the walks into docs/architecture.md; with "json", print what is held to a bound."""
     if sys.argv[1:] == ["walk"]:
         PICTURE.write_text(picture())
+        return
+    if sys.argv[1:] == ["json"]:
+        print(json.dumps(measure()))
         return
     for name, figure in measure().items():
         print(f"{figure:8} {name}")

@@ -637,5 +637,5 @@ def test_a_login_on_another_device_shows_the_complete_address(
     monkeypatch.setattr(authorizing, "_print", shown.append)
     with SyncClient(site.url, auth=OAuth(device=True)) as client:
         client.ping()
-    more = f", or open {place}?code=WDJB-MJHT" if complete else ""
+    more = f" (or open {place}?code=WDJB-MJHT)" if complete else ""
     assert shown == [f"Open {place} on any device and enter the code WDJB-MJHT{more}"]

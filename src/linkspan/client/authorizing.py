@@ -386,7 +386,7 @@ class _Performer:
                 return self._ask_person(effect)
             case ShowCode():
                 self._job.person(True)  # until the flow ends: it asks from time to time whether the code was entered
-                complete = f", or open {effect.complete_url}" if effect.complete_url else ""
+                complete = f" (or open {effect.complete_url})" if effect.complete_url else ""
                 self._access.show(f"Open {effect.url} on any device and enter the code {effect.code}{complete}")
                 if getattr(self._authorizer.auth, "open_url", None) is not None:
                     self._open(effect.complete_url or effect.url)
