@@ -540,7 +540,7 @@ def test_a_lifespan_inside_that_fails_refuses_the_calls_of_both() -> None:
 
     shop.mount(inner)
     shop.define_tool("own", handler=lambda: "own")
-    with SyncClient(shop) as client, pytest.raises(Exception, match="inner: The server could not start: no database"):
+    with SyncClient(shop) as client, pytest.raises(Exception, match="The server could not start: inner: no database"):
         client.call_tool("own")
 
 
@@ -625,6 +625,29 @@ def test_a_condition_that_raises_is_reported_by_its_own_server() -> None:
     shop.mount(inner)
     assert names(shop) == []
     assert reported == ["inner"]
+
+
+def test_the_condition_of_a_mount_is_asked_once_for_a_request() -> None:
+    inner, shop, mall = Server("inner"), Server("shop"), Server("mall")
+    asked: list[str] = []
+
+    def noted(name: str) -> Callable[[Context], bool]:
+        def note(ctx: Context) -> bool:
+            asked.append(name)
+            return True
+
+        return note
+
+    for name in ("a", "b", "c"):
+        inner.define_tool(name, handler=lambda: "ok", when=noted(name))
+    inner.define_tool("d", handler=lambda: "ok")
+    shop.mount(inner, when=noted("shop"))
+    assert names(shop) == ["a", "b", "c", "d"]
+    assert sorted(asked) == ["a", "b", "c", "shop"]
+    asked.clear()
+    mall.mount(shop, when=noted("mall"))
+    assert names(mall) == ["a", "b", "c", "d"]
+    assert (asked.count("mall"), asked.count("a"), asked[0]) == (1, 1, "mall")
 
 
 CONDITIONS: dict[str, Any] = {

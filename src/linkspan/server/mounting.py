@@ -294,13 +294,13 @@ class Mount:
             function = self._functions.setdefault(
                 id(own.function), partial(own.function)
             )  # one is asked once for a request
-            known = MountedCondition(function, own.takes_context, is_async, mount=self, own=own)
+            known = MountedCondition(function, own.takes_context, is_async, self._when, mount=self, own=own)
             self._conditions[id(own)] = known
         return known
 
-    def ask(self, own: Condition, make_context: Callable[[], Context], request: Request) -> Steps:
-        """Yield the steps that ask the condition of the mount, then that of an item, each with its own server's context."""
-        if self._when is not None and not (yield Step(partial(self._when.holds, make_context, request))):
+    def ask(self, own: Condition, request: Request) -> Steps:
+        """Yield the steps that ask the condition of an item with the context of its own server."""
+        if own.before is not None and not (yield from self.ask(own.before, request)):
             return False
         dispatcher = self.inner.dispatcher
         make_inner = partial(dispatcher.make_context, request, dispatcher.rounds.closed("when="))
@@ -625,14 +625,14 @@ def _about(key: str, params: object) -> object:
 
 
 class MountedCondition(Condition, frozen=True, eq=False, kw_only=True):
-    """The condition of an item of a mounted server, and that of the mount."""
+    """The condition of an item of a mounted server; that of the mount comes before it."""
 
     mount: Mount
     own: Condition
 
     def holds(self, make_context: Callable[[], Context], request: Request) -> object:
-        """Ask both; returns whether they hold, or an awaitable of that. Raises: what they raise."""
-        return run_steps(self.mount.ask(self.own, make_context, request), self.mount.inner.dispatcher.system)
+        """Ask that of the item; returns whether it holds, or an awaitable of that."""
+        return run_steps(self.mount.ask(self.own, request), self.mount.inner.dispatcher.system)
 
 
 class MountedLifespan:
@@ -692,7 +692,8 @@ class MountedLifespan:
 
     def _check(self, refusal: str | None) -> None:
         if refusal is not None:
-            raise ToolError(f"{self._mount.name}: {refusal}")
+            reason = refusal.partition(": ")[2] or refusal  # the words before it are added here, too
+            raise ToolError(f"{self._mount.name}: {reason}")
 
 
 def _no_loop() -> None:

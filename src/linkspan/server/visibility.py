@@ -46,6 +46,8 @@ class Condition(msgspec.Struct, frozen=True, eq=False):
     function: When
     takes_context: bool
     is_async: bool
+    before: Condition | None = None
+    """One that has to hold before this one is asked: that of the mount whose item this one is of."""
 
     def holds(self, make_context: Callable[[], Context], request: Request) -> object:
         """Ask the function about a request; returns what it returns. Raises: what it, or making its context, raises."""
@@ -120,16 +122,22 @@ def judge(
     """
     answers: dict[int, bool] = {}
     held: set[Condition] = set()
+
+    def answered(each: Condition) -> Generator[Step, Any, bool]:
+        if each.before is not None and not (yield from answered(each.before)):
+            return False
+        key = id(each.function)
+        if key not in answers:
+            try:
+                answers[key] = bool((yield Step(partial(ask, each))))
+            except Exception as error:
+                answers[key] = False
+                report(each, error)
+        return answers[key]
+
     for conditions in (wanted, others):
         for each in conditions:
-            key = id(each.function)
-            if key not in answers:
-                try:
-                    answers[key] = bool((yield Step(partial(ask, each))))
-                except Exception as error:
-                    answers[key] = False
-                    report(each, error)
-            if answers[key]:
+            if (yield from answered(each)):
                 held.add(each)
         if held.issuperset(wanted):
             break
