@@ -127,7 +127,10 @@ def carry_out(page: Path, folder: Path, earlier: Iterable[Path] = (), write: boo
     project, home, port = folder / "ferries", folder / "home", str(reserve_port())
     for made in (project, home):
         made.mkdir()
-    machine = {port: PORT, str(project): f"{HOME}/ferries", str(home): HOME, BIN: f"{HOME}/linkspan/.venv/bin"}
+    environment = f"{HOME}/linkspan/.venv/bin"
+    versioned = f"{BIN}/python3.{sys.version_info.minor}"  # an environment that `python3.11 -m venv` has made calls it so
+    machine = {port: PORT, str(project): f"{HOME}/ferries", str(home): HOME}
+    machine |= {versioned: f"{environment}/python3", BIN: environment}
     for text in [each.read_text() for each in earlier]:
         for block in BLOCK.finditer(text):
             write_file(block, project, port)
