@@ -128,7 +128,7 @@ def carry_out(page: Path, folder: Path, earlier: Iterable[Path] = (), write: boo
     for made in (project, home):
         made.mkdir()
     environment = f"{HOME}/linkspan/.venv/bin"
-    versioned = f"{BIN}/python3.{sys.version_info.minor}"  # an environment that `python3.11 -m venv` has made calls it so
+    versioned = f"{BIN}/python3.{sys.version_info.minor}"  # its name where `python3.11 -m venv` was typed
     machine = {port: PORT, str(project): f"{HOME}/ferries", str(home): HOME}
     machine |= {versioned: f"{environment}/python3", BIN: environment}
     for text in [each.read_text() for each in earlier]:
