@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from linkspan.errors import Forbidden as Forbidden
     from linkspan.errors import LinkspanError as LinkspanError
     from linkspan.errors import MethodAlreadyDefinedError as MethodAlreadyDefinedError
+    from linkspan.errors import QuestionRefused as QuestionRefused
     from linkspan.errors import RegistrationError as RegistrationError
     from linkspan.errors import RemoteProtocolError as RemoteProtocolError
     from linkspan.errors import RequestCancelled as RequestCancelled
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from linkspan.flows.client_errors import StreamRestored as StreamRestored
     from linkspan.flows.client_errors import TaskCancelled as TaskCancelled
     from linkspan.flows.client_errors import ToolFailed as ToolFailed
+    from linkspan.flows.http_messages import HttpHop as HttpHop
     from linkspan.flows.state import ClientCall as ClientCall
     from linkspan.flows.state import Timeouts as Timeouts
     from linkspan.flows.tasks import Tasks as Tasks
@@ -106,6 +108,7 @@ if TYPE_CHECKING:
     from linkspan.server.content_blocks import audio as audio
     from linkspan.server.content_blocks import image as image
     from linkspan.server.context import Context as Context
+    from linkspan.server.context import HeldContext as HeldContext
     from linkspan.server.decorators import prompt as prompt
     from linkspan.server.decorators import resource as resource
     from linkspan.server.decorators import tool as tool
@@ -185,6 +188,7 @@ _HOMES = {
         "Forbidden",
         "LinkspanError",
         "MethodAlreadyDefinedError",
+        "QuestionRefused",
         "RegistrationError",
         "RemoteProtocolError",
         "RequestCancelled",
@@ -202,7 +206,7 @@ _HOMES = {
     "linkspan.server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
     "linkspan.server.content_blocks": ("Content", "audio", "image"),
     "linkspan.server.ambient": ("current_context",),
-    "linkspan.server.context": ("Context",),
+    "linkspan.server.context": ("Context", "HeldContext"),
     "linkspan.server.middleware": ("Call",),
     "linkspan.server.prompts": ("Prompt", "PromptResult"),
     "linkspan.server.resources": ("Resource", "ResourceTemplate"),
@@ -227,6 +231,7 @@ _HOMES = {
     ),
     "linkspan.types.messages": ("CallToolResult", "PromptArgument", "PromptMessage", "ToolAnnotations", "Params"),
     "linkspan.types.methods": ("ListSpec",),
+    "linkspan.flows.http_messages": ("HttpHop",),
     "linkspan.wire.reports": ("Report",),
     "linkspan.wire.values": ("Limits",),
 }
@@ -274,8 +279,10 @@ __all__ = [
     "Format",
     "Grant",
     "Header",
+    "HeldContext",
     "Host",
     "HttpError",
+    "HttpHop",
     "HttpPolicy",
     "Icon",
     "Image",
@@ -300,6 +307,7 @@ __all__ = [
     "PromptMessage",
     "PromptResult",
     "Protected",
+    "QuestionRefused",
     "RateLimit",
     "Refused",
     "RegistrationError",

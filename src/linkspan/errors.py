@@ -13,39 +13,6 @@ from typing import Any, NamedTuple
 
 from linkspan.text import clip
 
-__all__ = [
-    "HEADER_MISMATCH",
-    "INTERNAL_ERROR",
-    "INVALID_PARAMS",
-    "INVALID_REQUEST",
-    "METHOD_NOT_FOUND",
-    "MISSING_CLIENT_CAPABILITY",
-    "PARSE_ERROR",
-    "RESOURCE_NOT_FOUND",
-    "UNSUPPORTED_PROTOCOL_VERSION",
-    "URL_ELICITATION_REQUIRED",
-    "Declined",
-    "DuplicateNameError",
-    "ExchangeError",
-    "Forbidden",
-    "HiddenModule",
-    "LinkspanError",
-    "LocalProtocolError",
-    "MethodAlreadyDefinedError",
-    "RegistrationError",
-    "RemoteProtocolError",
-    "RequestCancelled",
-    "RequestHandlerError",
-    "ResourceNotFoundError",
-    "ToolError",
-    "UnsupportedProtocolVersion",
-    "clipped",
-    "hidden_module",
-    "import_hint",
-    "import_problem",
-    "install_hint",
-]
-
 _LONGEST_ECHO = 200
 
 PARSE_ERROR = -32700
@@ -204,6 +171,20 @@ class Declined(ToolError):
         super().__init__(f"The user {verb} the question {key!r}")
         self.key = key
         self.action = action
+
+
+class QuestionRefused(ToolError):
+    """The client answered a question with an error: its model failed, or it cannot show the form.
+
+    Only functions with `hold=True` can catch it. Uncaught, a tool answers it to the model, as `isError`.
+    """
+
+    def __init__(self, key: str, code: int, message: str, data: object = None) -> None:
+        super().__init__(f"The client refused {key!r}: {message} ({code})")
+        self.key = key
+        self.code = code
+        self.message = message
+        self.data = data
 
 
 class RequestCancelled(LinkspanError):

@@ -5,10 +5,11 @@ The pages docs/coming-from-fastmcp.md and docs/coming-from-mcp.md show the same 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Final
-
-__all__ = ["AUTH", "CONTEXT", "KEYWORDS", "PACKAGE", "RESULT", "SERVER", "instead_of_auth", "missing", "missing_import"]
 
 _PROXY: Final = (
     "server.define_tool with a function that returns client.call_tool(name, arguments), as examples/gateway.py does"
@@ -55,7 +56,7 @@ CONTEXT: Final[Mapping[str, str]] = {
     "elicit": "answer = ctx.ask('key', Type, 'message')",
     "elicit_url": "ctx.ask_url('key', url, 'message')",
     "fastmcp": "the name of the server variable",
-    "get_state": "it into a variable of the handler, or into a database if it must outlast the request",
+    "get_state": "a variable of the handler, or between calls a database, with ctx.principal in the key",
     "lifespan_context": "ctx.lifespan",
     "mcp_server": "the name of the server variable",
     "notify_prompts_changed": "server.notify_prompts_list_changed()",
@@ -66,7 +67,7 @@ CONTEXT: Final[Mapping[str, str]] = {
     "send_notification": "ctx.notify(method, params)",
     "session": "ctx.ask, ctx.sample and ctx.roots for questions, ctx.log and ctx.progress for notifications",
     "session_id": "ctx.principal for who calls; modern clients have no session",
-    "set_state": "it into a variable of the handler, or into a database if it must outlast the request",
+    "set_state": "a variable of the handler, or between calls a database, with ctx.principal in the key",
 }
 """What contexts of other SDKs have."""
 
@@ -216,6 +217,10 @@ def missing_import(module: str, name: str) -> Exception:
     known = {**AUTH, **PACKAGE}
     if name in known:
         return ImportError(missing(module, name, known), name=module)
+    near = get_close_matches(name, dir(sys.modules[module]), 1)
+    in_import = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"  # pyright: ignore[reportPrivateUsage]
+    if near and in_import and find_spec(f"{module}.{name}") is None:
+        return ImportError(f"{module} has no {name!r}: did you mean {near[0]!r}?", name=module)
     return AttributeError(f"module {module!r} has no attribute {name!r}")
 
 

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from linkspan.errors import LinkspanError
+from linkspan.errors import LinkspanError, RegistrationError
 from linkspan.text import check_keywords, clip
 
 if TYPE_CHECKING:
     from inspect import Signature
-
-__all__ = ["check_values", "closed", "described_by", "refusing"]
 
 _LONGEST_VALUE = 60
 _SECRET = ("auth", "store_key", "request_state_keys")
@@ -41,6 +39,38 @@ def refusing(function: F) -> F:
     return cast("F", shown)
 
 
+def needing(*names: str, what: str, line: str) -> Callable[[F], F]:
+    """Decorate a method that makes a decorator of texts, its first parameters: bare, or without one, it registers nothing.
+
+    `what` these are; `line` is what to write, with {} for the name of the function.
+    """
+
+    def decorate(method: F) -> F:
+        @wraps(method)
+        def checked(self: object, *arguments: Any, **keywords: Any) -> object:
+            given = {**dict(zip(names, arguments, strict=False)), **keywords}
+            if not all(isinstance(given.get(each), str) for each in names):
+                name = next((getattr(each, "__name__", "...") for each in arguments if callable(each)), "...")
+                raise RegistrationError(f"{line.partition('(')[0]} needs {what}: write {line.format(name)}")
+            return method(self, *arguments, **keywords)
+
+        return refusing(cast("F", checked))
+
+    return decorate
+
+
+def bare(method: F) -> F:
+    """Decorate a method that is a decorator itself: with parentheses it gets no function."""
+
+    @wraps(method)
+    def checked(self: object, *function: Any, **keywords: Any) -> object:
+        if not function and not keywords:
+            raise RegistrationError(f"@server.{method.__name__} is written without parentheses, above the function")
+        return method(self, *function, **keywords)
+
+    return refusing(cast("F", checked))
+
+
 def _is_ours(error: Exception) -> bool:
     """Return whether an error was raised here, and not by code of the author that ran meanwhile."""
     frames = error.__traceback__
@@ -61,13 +91,13 @@ def described_by(keywords: type) -> Callable[[F], F]:
 
     def decorate(method: F) -> F:
         checked = _checked(method, hints)
-        checked.__wrapped__ = _Described(method, hints)  # type: ignore[attr-defined]
+        checked.__wrapped__ = _DescribedMethod(method, hints)  # type: ignore[attr-defined]
         return checked
 
     return decorate
 
 
-class _Described:
+class _DescribedMethod:
     """A method between its wrapper and itself, for `inspect`, which takes long to load and so is loaded by who asks only."""
 
     def __init__(self, method: Callable[..., object], hints: dict[str, Any]) -> None:

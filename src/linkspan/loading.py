@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["load"]
-
 
 def load(home: str) -> ModuleType:
     """Import a module of this package with the collector off: it would look at all that is made, and find no garbage."""

@@ -6,8 +6,6 @@ import re
 import zlib
 from typing import Final
 
-__all__ = ["MAX_NAME", "fitted", "marked", "prefixed"]
-
 MAX_NAME: Final = 64
 """Characters that every model provider takes in a tool's name."""
 

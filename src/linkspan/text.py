@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-__all__ = [
-    "check_keywords",
-    "clip",
-    "did_you_mean",
-    "nearest",
-    "no_attribute",
-    "split_object",
-    "unknown_keyword",
-]
-
 _LONGEST_NAME = 128
 """No name is longer, and the search takes quadratic time."""
 
@@ -21,6 +11,11 @@ _LONGEST_NAME = 128
 def clip(text: str, longest: int, mark: str = "…") -> str:
     """Return a text of at most `longest` characters; `mark` ends one that was cut."""
     return text if len(text) <= longest else text[: longest - len(mark)] + mark
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 tool`, `1,240 tools`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def split_object(target: str) -> tuple[str, str]:

@@ -15,21 +15,21 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from linkspan.auth.authorizer import Attempt, Authorizer
 from linkspan.auth.identities import Identity, OAuth
 from linkspan.core.auth_flow import (
+    AwaitRedirect,
     Http,
     HttpResult,
     HttpUnavailable,
-    Listen,
-    Load,
+    LoadLogin,
     Lock,
-    Note,
+    LoginNote,
     OpenUrl,
-    Save,
+    SaveLogin,
     ShowCode,
     Supply,
     Unlock,
 )
 from linkspan.core.flow import Sleep
-from linkspan.flows.client_errors import Origin
+from linkspan.flows.client_errors import ServerOrigin
 
 __all__ = ["AS", "MCP", "PRM", "START", "AuthorizationServer", "World", "answer", "challenge"]
 
@@ -76,7 +76,9 @@ class World:
     def authorizer(self, auth: Identity | None = None, url: str = f"{MCP}/mcp", **options: Any) -> Authorizer:
         """Return an authorizer that lives here."""
         clock = {"now": lambda: self.now, "token_bytes": self.token_bytes}
-        return Authorizer(Origin("server", url=url), url, auth if auth is not None else OAuth(), **clock, **options)
+        return Authorizer(
+            ServerOrigin("server", url=url), url, auth if auth is not None else OAuth(), **clock, **options
+        )
 
     def document(self, url: str, content: object) -> None:
         """Serve a document."""
@@ -108,7 +110,7 @@ class World:
         match effect:
             case Http():
                 return self._http(effect)
-            case Listen(port):
+            case AwaitRedirect(port):
                 if port in self.taken_ports:
                     raise HttpUnavailable("the port is taken")
                 free = next(each for each in range(3000, 3010) if each not in self.taken_ports)
@@ -118,11 +120,11 @@ class World:
                 return self.browser(effect)
             case ShowCode():
                 self.trace.append(f"SHOW {effect.code} at {self._shown(effect.url)}")
-            case Note(text):
+            case LoginNote(text):
                 self.notes.append(text)
-            case Load(key):
+            case LoadLogin(key):
                 return self.store.get(key)
-            case Save(key, value):
+            case SaveLogin(key, value):
                 self.store.pop(key, None)
                 if value is not None:
                     self.store[key] = value
@@ -144,7 +146,8 @@ class World:
         place = effect.url.partition("?")[0]
         asked = self._asked(effect.body.decode()) if "form" in effect.headers.get("content-type", "") else ""
         self.trace.append(f"{effect.method} {self._shown(effect.url)} {asked}".rstrip())
-        assert not self.held or effect.method == "POST", "only a refresh happens under a lock"
+        held = {each for each in self.held if each[0] != "login"}
+        assert not held or effect.method == "POST", "only a refresh happens under the lock of a token"
         responder = self.routes.get(f"{effect.method} {place}")
         return responder(effect) if responder is not None else HttpResult(404, {}, b"")
 

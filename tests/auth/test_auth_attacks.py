@@ -287,6 +287,13 @@ def test_a_server_without_metadata_cannot_name_an_issuer_elsewhere(world: World)
     assert "an issuer elsewhere" in _refused(world, lambda attempt: challenge(401, "Bearer")).problem
 
 
+def test_a_server_without_metadata_cannot_choose_another_issuer_than_the_user(world: World) -> None:
+    del world.routes[f"GET {PRM}"]
+    error = _refused(world, lambda attempt: challenge(401, "Bearer"), OAuth(client_id="ours", issuer=AS))
+    assert error.problem == f"the server uses the issuer {MCP}, but issuer='{AS}' was given"
+    assert not [each for each in world.trace if each.startswith(("POST", "OPEN"))]
+
+
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
 @pytest.mark.parametrize("endpoint", ["javascript:alert(1)", "file:///etc/passwd", "http://mcp.example/x"])
 def test_a_server_without_metadata_cannot_name_an_endpoint_that_is_not_safe(

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from oauth_world import AS, MCP, AuthorizationServer, World, challenge
 
@@ -94,6 +94,8 @@ def test_a_disturbed_login_is_an_authorization_error_or_a_login(auth: Identity) 
                 assert world.call(authorizer, world.server.takes) == 200
 
 
+@example("state=the-state&code=%ff")
+@example("state=the-state" + "&a=1" * 100)
 @given(st.text() | st.text("code=&stateiss%?+#https:/.0", max_size=60))
 def test_a_redirect_of_any_text_is_refused(text: str) -> None:
     pending = PendingLogin(AS, True, "the-state", "the-verifier", "http://127.0.0.1:1/callback")

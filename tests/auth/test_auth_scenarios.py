@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from oauth_world import AS, MCP, AuthorizationServer, World, answer, challenge
@@ -100,7 +101,7 @@ def test_auth_basic_cimd(world: World) -> None:
     world.protect()
     server = AuthorizationServer(world, client_id_metadata_document_supported=True)
     assert world.call(world.authorizer(OAuth(client_metadata_url=CIMD)), server.takes) == 200
-    assert world.trace == [*FOUND, *_logged_in(client=CIMD)]
+    assert world.trace == [*FOUND, "GET as/authorize", *_logged_in(client=CIMD)]
 
 
 def test_a_metadata_document_is_used_only_where_it_is_supported(world: World) -> None:
@@ -719,3 +720,52 @@ def test_a_server_without_a_login_asks_for_the_token_that_was_given(world: World
     assert world.trace[-1] == "POST mcp/register"
     assert "if you were given a token or key, pass it as auth=; else register one there by hand" in str(caught.value)
     assert "pass it as --header 'Authorization: Bearer ...'; else register" in str(for_the_shell(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("error", "cure", "in_a_shell"),
+    [
+        ("invalid_scope", "compare the scopes that the server names", "compare the scopes"),
+        ("invalid_target", "or pass OAuth(resource=False)", f"or run `linkspan login {MCP}/mcp --no-resource`"),
+    ],
+)
+def test_an_error_of_the_login_page_names_what_to_correct(world: World, error: str, cure: str, in_a_shell: str) -> None:
+    world.protect()
+    server = AuthorizationServer(world)
+    world.browser = lambda effect: urlencode({"error": error, "state": effect.state, "iss": AS})
+    with pytest.raises(AuthorizationError) as caught:
+        world.call(world.authorizer(), server.takes)
+    assert cure in str(caught.value)
+    assert in_a_shell in str(for_the_shell(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("secret", "cure", "in_a_shell"),
+    [
+        (
+            None,
+            "pass OAuth(client_id='desk', client_secret=...)",
+            f"linkspan login {MCP}/mcp --client-id desk --client-secret",
+        ),
+        ("s3cret", "compare the client ID and what proves it", "compare the client ID"),
+    ],
+)
+def test_a_client_that_is_refused_its_token_names_what_to_correct(
+    world: World, secret: str | None, cure: str, in_a_shell: str
+) -> None:
+    world.protect()
+    server = AuthorizationServer(world, token_endpoint_auth_methods_supported=["client_secret_post"])
+    world.routes[f"POST {AS}/token"] = lambda effect: answer({"error": "unauthorized_client"}, 401)
+    with pytest.raises(AuthorizationError) as caught:
+        world.call(world.authorizer(OAuth(client_id="desk", client_secret=secret)), server.takes)
+    assert cure in str(caught.value)
+    assert in_a_shell in str(for_the_shell(caught.value))
+
+
+def test_an_issuer_that_is_misspelt_is_named(world: World) -> None:
+    world.protect(issuer=f"{AS}/realms/stuff")
+    server = AuthorizationServer(world)
+    with pytest.raises(
+        AuthorizationError, match=r"stuff publishes no metadata[^$]*check the issuer that the MCP server names"
+    ):
+        world.call(world.authorizer(), server.takes)

@@ -17,7 +17,8 @@ from linkspan.auth.dpop import ProofKey
 from linkspan.auth.identities import Dpop
 from linkspan.auth.jwks import TokenRefused
 from linkspan.auth.proofs import Proof, Replays, check_proof
-from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable, Save
+from linkspan.auth.tokens import Nonces
+from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable, SaveLogin
 from linkspan.flows.client_errors import AuthorizationError, LoginRequired, LoginTimeout
 
 REFRESHED = "POST as/token grant_type=refresh_token client_id=client-1 resource=mcp/mcp"
@@ -92,7 +93,7 @@ def test_a_rotated_refresh_token_is_on_disk_before_it_is_used(
     server.token_response = {"refresh_token": "refresh-2"}
     flow = authorizer.prepare()
     effect = next(flow)
-    while not isinstance(effect, Save):
+    while not isinstance(effect, SaveLogin):
         effect = flow.send(world.perform(effect))
     assert effect.value is not None
     assert json.loads(effect.value)["refresh_token"] == "refresh-2"
@@ -123,6 +124,19 @@ def test_a_refused_token_is_refreshed_after_the_metadata_were_read_again(
         REFRESHED,
         "200 tools/list",
     ]
+
+
+def test_of_several_authorization_servers_that_of_the_login_comes_first(
+    world: World, server: AuthorizationServer, authorizer: Authorizer
+) -> None:
+    other = "https://as2.example"
+    AuthorizationServer(world, other)
+    world.short[other] = "as2"
+    world.protect(authorization_servers=[other, AS])
+    refusals = [challenge(401)]
+    assert world.call(authorizer, lambda attempt: refusals.pop() if refusals else server.takes(attempt)) == 200
+    assert REFRESHED in world.trace
+    assert not [each for each in world.trace if "as2" in each]
 
 
 @pytest.mark.parametrize("when", ["expired", "refused"])
@@ -592,3 +606,13 @@ def test_our_servers_take_the_proofs_of_our_clients_once() -> None:
     check_proof(proof, now=START, replays=replays)
     with pytest.raises(TokenRefused, match="used before"):
         check_proof(proof, now=START, replays=replays)
+
+
+def test_the_nonces_of_several_servers_are_remembered_within_a_bound() -> None:
+    nonces = Nonces()
+    for number in range(16):
+        assert nonces.learn(f"https://{number}.example/token", {"dpop-nonce": f"n{number}"}) == f"n{number}"
+    assert nonces.learn("https://0.example/other", {}) is None
+    assert [nonces.get(f"https://{number}.example/mcp") for number in range(16)] == [f"n{each}" for each in range(16)]
+    nonces.learn("https://16.example/", {"dpop-nonce": "n16"})
+    assert [nonces.get(f"https://{number}.example/") for number in (0, 15, 16)] == [None, None, "n16"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from linkspan.auth import ClientCredentials, Enterprise, OAuth, WorkloadIdentity
-from linkspan.flows.client_errors import NOWHERE, InsufficientScope, LoginTimeout
+from linkspan.flows.client_errors import NO_ORIGIN, InsufficientScope, LoginTimeout
 
 
 @pytest.mark.parametrize(
@@ -72,8 +73,8 @@ def test_importing_the_values_loads_no_crypto_and_no_network() -> None:
 
 def test_each_waiting_call_gets_an_error_of_its_own() -> None:
     errors = [
-        InsufficientScope("x", NOWHERE, data=("files:write",)),
-        LoginTimeout("x", NOWHERE, data={"url": "https://a/authorize"}, seconds=300),
+        InsufficientScope("x", NO_ORIGIN, data=("files:write",)),
+        LoginTimeout("x", NO_ORIGIN, data={"url": "https://a/authorize"}, seconds=300),
     ]
     copies = [each.again() for each in errors]
     assert isinstance(copies[0], InsufficientScope)
@@ -88,3 +89,27 @@ def test_the_package_lists_its_names() -> None:
     import linkspan.auth
 
     assert {"OAuth", "ClientCredentials", "Protected"} <= {*dir(linkspan.auth)}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        OAuth,
+        partial(ClientCredentials, "robot", secret="s"),
+        partial(WorkloadIdentity, assertion=lambda issuer, endpoint: "jwt"),
+        partial(Enterprise, idp="https://idp.example", subject="TOKEN", client_id="robot"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"scopes": "a b"}, "scopes= must be a list"),
+        ({"scopes": ["a b"]}, "invalid scope 'a b'"),
+        ({"hosts": "a"}, "hosts= must be a list"),
+        ({"issuer": "a.example"}, "issuer"),
+    ],
+)
+def test_what_all_identities_have_is_checked_by_each(make: Any, wrong: dict[str, Any], problem: str) -> None:
+    assert make().scopes == ()
+    with pytest.raises(ValueError, match=problem):
+        make(**wrong)

@@ -97,7 +97,7 @@ def use(replays: Replays, key: str, number: int, made: float, now: float | None 
 
 
 def test_a_flood_of_proofs_hurts_only_its_own_key() -> None:
-    replays = Replays(threading.Lock(), each=3)
+    replays = Replays(threading.Lock(), of_key=3)
     assert [use(replays, "a", number, NOW) for number in range(5)] == [True, True, True, False, False]
     assert use(replays, "b", 0, NOW)
     assert not use(replays, "a", 0, NOW)
@@ -106,7 +106,7 @@ def test_a_flood_of_proofs_hurts_only_its_own_key() -> None:
 
 def test_a_full_table_forgets_no_proof_that_is_still_good() -> None:
     """Each was made at a time of its own; none is let through twice while it is good, whatever comes meanwhile."""
-    replays = Replays(threading.Lock(), each=4, in_all=5)
+    replays = Replays(threading.Lock(), of_key=4, in_all=5)
     times = [NOW - 299, NOW - 1, NOW, NOW + 299]
     assert [use(replays, "a", number, made, NOW) for number, made in enumerate(times)] == [True] * 4
     for number, made in enumerate(times):
@@ -116,7 +116,7 @@ def test_a_full_table_forgets_no_proof_that_is_still_good() -> None:
 
 
 def test_at_the_bound_of_all_keys_no_proof_of_another_is_forgotten() -> None:
-    replays = Replays(threading.Lock(), each=2, in_all=3)
+    replays = Replays(threading.Lock(), of_key=2, in_all=3)
     assert [use(replays, key, 0, NOW) for key in "abcd"] == [True, True, True, False]
     assert not any(use(replays, key, 0, NOW) for key in "abc")
     assert use(replays, "d", 0, NOW + 600)

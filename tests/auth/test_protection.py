@@ -129,6 +129,7 @@ def test_the_metadata_are_where_clients_look() -> None:
         ({"resource": "http://api.example.com/mcp"}, "must be https"),
         ({"resource": "api.example.com"}, "must be the URL of the server"),
         ({"resource": "https://api.example.com/mcp#x"}, "must be the URL of the server"),
+        ({"resource": "https://api.example.com/mcp?a=b"}, "must be the URL of the server"),
         ({"resource": "https://user@api.example.com/mcp"}, "must be the URL of the server"),
         ({"resource": "https://[api.example.com/mcp"}, "must be the URL of the server"),
         ({"resource": "https://api.example.com:port/mcp"}, "must be the URL of the server"),

@@ -22,7 +22,16 @@ from linkspan.auth.exchanging import TokenExchange
 from linkspan.auth.jwks import IssuerUnavailable, TokenRefused
 from linkspan.auth.presets import PRESETS, preset_for
 from linkspan.auth.protection import Protected
-from linkspan.auth.verifying import ApiKeys, Check, FunctionVerifier, Introspection, Jwt, Verified, Verifier, verify
+from linkspan.auth.verifying import (
+    ApiKeys,
+    CheckToken,
+    FunctionVerifier,
+    Introspection,
+    Jwt,
+    Verified,
+    Verifier,
+    verify,
+)
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.revisions.neutral import Grant
 from tokens import ISSUER, JWKS, KEY, OTHER, RESOURCE, jwt, signed, token
@@ -385,6 +394,7 @@ def test_a_slash_at_the_end_of_a_known_issuer_is_mended_where_it_is_written() ->
     auth0, realm = "https://t.eu.auth0.com", "https://id.example.com/realms/x"
     assert [Jwt(each).issuer for each in (auth0, auth0 + "/")] == [auth0 + "/"] * 2
     assert [Jwt(each).issuer for each in (realm, realm + "/")] == [realm] * 2
+    assert Jwt(realm + "/", preset="keycloak").issuer == realm
     assert Jwt("https://login.example.com", preset="auth0").issuer == "https://login.example.com/"
     assert Introspection(realm + "/", "a", "b").issuer == realm
 
@@ -622,7 +632,7 @@ def test_a_function_decides_about_tokens() -> None:
     asked: list[Any] = []
     ann = Grant("https://own.example.com", subject="ann")
     assert outcome(verifier, "opaque", ann, asked=asked).grant is ann
-    assert asked == [Check(check, "opaque")]
+    assert asked == [CheckToken(check, "opaque")]
     assert "not known" in refused(verifier, "opaque", None)
     assert "without a subject" in refused(verifier, "opaque", Grant("x"))
     assert "expired" in refused(verifier, "opaque", Grant("x", subject="y", expires=NOW))

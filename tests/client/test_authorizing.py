@@ -40,6 +40,7 @@ from linkspan.client.vault import Vault
 from linkspan.testing import TranscriptWriter
 from login_site import Site, login_site, visit
 from over_http import serving
+from ports import reserve_port
 
 BOTH = pytest.mark.parametrize("face", ["sync", "async"])
 
@@ -91,6 +92,39 @@ def test_the_next_process_and_a_client_without_auth_use_the_login_that_is_stored
     answer = outcome(face, site.url, lambda client: client.call_tool("who"))
     assert answer.text == "Bearer the-secret-token-1"
     assert (site.seen["/authorize"], site.seen["refused"]) == (1, 1), "it was sent from the first request on"
+
+
+class Keeper:
+    """Keeps logins in memory."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[str, ...], bytes] = {}
+
+    def load(self, key: tuple[str, ...]) -> bytes | None:
+        return self.entries.get(key)
+
+    def save(self, key: tuple[str, ...], value: bytes | None) -> None:
+        if value is None:
+            self.entries.pop(key, None)
+        else:
+            self.entries[key] = value
+
+
+@BOTH
+def test_a_program_keeps_its_logins_and_receives_the_browser_by_itself(site: Site, tmp_path: Path, face: str) -> None:
+    auth = OAuth(open_url=visit, redirect_uri="http://localhost:1/came", logins=Keeper())
+    for _ in range(2):
+        answer = outcome(face, site.url, lambda client: client.call_tool("who"), auth=auth)
+        assert answer.text == "Bearer the-secret-token-1"
+        authorizing._accesses.clear()  # as in a new process
+    assert [each["redirect_uri"] for each in site.asked] == ["http://localhost:1/came"]
+    assert list(tmp_path.rglob("*.json")) == []
+
+
+@pytest.mark.parametrize("more", [{}, {"open_url": visit, "redirect_port": 1}, {"open_url": visit, "device": True}])
+def test_a_redirect_uri_goes_with_a_function_that_returns_where_the_browser_came(more: Any) -> None:
+    with pytest.raises(ValueError, match="redirect_uri= needs open_url="):
+        OAuth(redirect_uri="http://localhost:1/came", **more)
 
 
 @BOTH
@@ -593,6 +627,28 @@ def test_a_login_that_waits_says_what_for(site: Site, monkeypatch: pytest.Monkey
     assert re.match(
         r"Still waiting, for 59.95 s at most, until the browser comes back to http://127.0.0.1:\d+", shown[1]
     )
+
+
+def test_a_login_page_that_is_refused_to_a_client_is_named_at_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The browser shows an error page, of a client or a redirect URI that was written wrong."""
+    shown: list[str] = []
+    answer = site.answer
+
+    def refuse_pages(path: str, query: dict[str, str], body: bytes) -> tuple[int, dict[str, str], Any]:
+        if path == "/authorize":
+            return 400, {}, {"error": "invalid_request", "error_description": "redirect_uri is not registered"}
+        return answer(path, query, body)
+
+    site.answer = refuse_pages
+    monkeypatch.setattr(authorizing, "_print", shown.append)
+    monkeypatch.setattr("linkspan.client.callback.can_open_browser", lambda: False)
+    auth = OAuth(client_id="desk", redirect_port=reserve_port())
+    with pytest.raises(LoginTimeout), SyncClient(site.url, auth=auth, timeouts=Timeouts(login=0.2)) as client:
+        client.ping()
+    assert shown[1:] == [
+        f"{site.base} refuses the login page (invalid_request: redirect_uri is not registered). It may not know the client "
+        f"'desk', or not with the redirect URI http://127.0.0.1:{auth.redirect_port}/callback: correct that, and log in again"
+    ]
 
 
 def test_a_program_that_shows_the_login_itself_gets_no_line_of_ours(

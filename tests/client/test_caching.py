@@ -93,7 +93,7 @@ def test_a_change_is_the_end_of_what_was_kept_of_that(method: str, forgotten: se
     pages = [RequestSpec(each.method, b'{"cursor":"2"}') for each in lists]
     for each in [*lists, *pages]:
         world.keep(each, ttlMs=1000)
-    world.cache.hear(method, None)
+    world.cache.receive(method, None)
     assert {each.method for each in lists if world.cache.find(each) is None} == forgotten
     assert {each.method for each in pages if world.cache.find(each) is None} == forgotten
 
@@ -103,16 +103,16 @@ def test_an_update_is_about_one_resource() -> None:  # CACHE-C4
     other = RequestSpec("resources/read", b'{"uri":"note://b"}')
     world.keep(NOTE, ttlMs=1000)
     kept = world.keep(other, ttlMs=1000)
-    world.cache.hear("notifications/resources/updated", b'{"uri":"note://a","_meta":{}}')
-    world.cache.hear("notifications/resources/updated", b'{"no":"uri"}')
-    world.cache.hear("notifications/resources/updated", None)
+    world.cache.receive("notifications/resources/updated", b'{"uri":"note://a","_meta":{}}')
+    world.cache.receive("notifications/resources/updated", b'{"no":"uri"}')
+    world.cache.receive("notifications/resources/updated", None)
     assert (world.cache.find(NOTE), world.cache.find(other)) == (None, kept)
 
 
 def test_an_answer_that_a_change_overtook_is_not_kept() -> None:
     world = World()
     mark = world.cache.mark(TOOLS)
-    world.cache.hear("notifications/tools/list_changed", None)
+    world.cache.receive("notifications/tools/list_changed", None)
     world.cache.keep(TOOLS, Raw(b'{"tools":[],"ttlMs":1000}'), mark)
     assert world.cache.find(TOOLS) is None
 

@@ -22,9 +22,9 @@ from linkspan import (
     SyncClient,
     TextContent,
 )
-from linkspan.flows.client_errors import Origin
+from linkspan.flows.client_errors import ServerOrigin
 
-HERE = Origin("test")
+HERE = ServerOrigin("test")
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from linkspan import (
     Timeouts,
 )
 from linkspan.runtime.descriptors import DescriptorWaiter
-from linkspan.runtime.server_end import Wire
+from linkspan.runtime.server_end import WireEnd
 from linkspan.types.messages import CreateMessageResult
 
 HI = result({"resultType": "complete", "content": [{"type": "text", "text": "hi"}]})
@@ -275,7 +275,7 @@ def test_a_thread_that_is_interrupted_while_it_carries_messages_does_not_block_t
         received.append(data)
 
     sent = iter([b"one", b"two", b"three"])
-    wire = Wire(threading.RLock(), lambda: next(sent), receive)
+    wire = WireEnd(threading.RLock(), lambda: next(sent), receive)
     wire.carry()
     with pytest.raises(KeyboardInterrupt):
         wire.carry()

@@ -25,7 +25,7 @@ from linkspan import (
     SyncClient,
     Timeouts,
 )
-from linkspan.core.flow import Ask, RequestSpec, Send, Sleep
+from linkspan.core.flow import AskUser, RequestSpec, Send, Sleep
 from linkspan.flows.requesting import request, request_with_rounds
 from linkspan.revisions import LATEST
 from linkspan.revisions.agreement import Agreement
@@ -60,7 +60,7 @@ class Simulated:
                     self.sent.append(effect.spec)
                     self.now += network
                     given = Response(1, msgspec.Raw(encode(interim)))
-                elif isinstance(effect, Ask):
+                elif isinstance(effect, AskUser):
                     self.asked.append(effect.seconds)
                     self.now += person
                     given = {"q": b"{}"}

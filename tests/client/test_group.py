@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from linkspan import Client, ClientGroup, Server, SyncClient, SyncClientGroup
-from linkspan.host.group import Names, UnknownName
+from linkspan.host.group import GroupNames, UnknownName
 from linkspan.naming import MAX_NAME
 
 
@@ -89,7 +89,7 @@ def test_an_unknown_name_is_named_with_what_is_near(servers: dict[str, Any]) -> 
 
 
 def test_a_name_that_was_given_out_stays() -> None:
-    names = Names()
+    names = GroupNames()
     names.assign({"a": ["search"]})
     assert names.name("a", "search") == "search"
     names.assign({"a": ["search"], "b": ["search"]})
@@ -98,7 +98,7 @@ def test_a_name_that_was_given_out_stays() -> None:
 
 
 def test_names_are_short_and_plain_enough_for_every_provider() -> None:
-    names = Names()
+    names = GroupNames()
     names.assign({"my server/1": ["x" * 60, "y"], "b": ["x" * 60, "y"]})
     given = [names.name("my server/1", "x" * 60), names.name("b", "x" * 60), names.name("my server/1", "y")]
     assert len({*given}) == 3
@@ -107,7 +107,7 @@ def test_names_are_short_and_plain_enough_for_every_provider() -> None:
 
 
 def test_prefixed_names_that_collide_again_are_told_apart() -> None:
-    names = Names()
+    names = GroupNames()
     names.assign({"a": ["b_c", "c"], "a_b": ["c"]})
     assert len({names.name("a", "b_c"), names.name("a", "c"), names.name("a_b", "c")}) == 3
 

@@ -170,4 +170,4 @@ def test_calls_can_be_cancelled_by_the_thousand_while_their_client_connects() ->
 
 def _open_streams(client: Client) -> int:
     link: Any = client._supervisor._transport
-    return len(link._runs)
+    return len(link._runs.by_key)

@@ -26,9 +26,11 @@ from test_http_proxies_and_tls import certificate, no_proxies, server
 from linkspan import Client, SyncClient
 from linkspan.client.transports import http_threads
 from linkspan.client.transports.http_connections import LARGEST_HEAD, MOST_LINES, HttpConnection, Routes, patiences
+from linkspan.client.transports.http_guarded import GuardedHttp
 from linkspan.client.transports.http_loops import LoopPool
-from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, Read, Wait
+from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, ReadBody, Wait
 from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
+from linkspan.core.auth_flow import Http, HttpUnavailable
 from over_http import serving
 from ports import reserve_port
 from raw_http import CUT, RawServer, event, http, message, sse
@@ -52,7 +54,7 @@ class Asked:
             reply = yield Open(method, url, headers, body)
             try:
                 self.status, self.headers, self.peer = reply.status, dict(reply.headers), reply.peer
-                while chunk := (yield Read(reply)):
+                while chunk := (yield ReadBody(reply)):
                     self.body += chunk
             finally:
                 reply.give_back()
@@ -460,6 +462,18 @@ def test_what_never_reached_a_server_is_said_to_be_unsent(ask: Ask) -> None:
     assert str(unknown) == "it cannot be reached: the host name does not resolve"
 
 
+def test_an_authorization_server_that_cannot_be_reached_is_an_error_with_its_cure() -> None:
+    port = reserve_port()
+    guarded = GuardedHttp(
+        f"http://127.0.0.1:{port}/", lambda host: True, lambda: {"127.0.0.1"}, plain={("http", "127.0.0.1", port)}
+    )
+    with pytest.raises(
+        HttpUnavailable, match=r"cannot be reached: .* \(check that the server is running, .*\[LS-203\]\)"
+    ):
+        guarded.fetch(Http("GET", f"http://127.0.0.1:{port}/", {}))
+    guarded.close()
+
+
 def test_an_address_that_does_not_answer_holds_up_the_others_briefly() -> None:
     assert patiences(1) == (None,)
     first, then = patiences(2)
@@ -524,6 +538,27 @@ def test_a_request_that_was_cancelled_before_it_began_is_not_sent() -> None:
         assert len(there.requests) <= 32
 
 
+def test_a_request_that_is_cancelled_while_its_connection_is_opened_is_not_sent_and_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[object] = []
+    monkeypatch.setattr(http_threads.ThreadConnection, "send", lambda _, data, deadline: sent.append(data))
+
+    class Pool(ThreadPool):
+        def open(self, *arguments: Any) -> Any:
+            connection = super().open(*arguments)
+            run.cancel()
+            return connection
+
+    with RawServer() as there:
+        asked = Asked()
+        run = ThreadRun(asked.flow(there.url, {}, b"{}", "POST"), Pool(Routes(None, 5.0)), time.monotonic() + 20)
+        began = time.monotonic()
+        run.run()
+        assert time.monotonic() - began < 15
+        assert sent == []
+
+
 def test_a_thread_that_reads_is_released_when_its_request_is_cancelled() -> None:
     reached = threading.Event()
 
@@ -568,7 +603,7 @@ def test_a_call_whose_callback_raises_closes_its_connection() -> None:
         """An error of the application."""
 
     def fail(*_: object) -> None:
-        (run,) = [each for each in transport._runs.values() if each._connection is not None]
+        (run,) = [each for each in transport._runs.by_key.values() if each._connection is not None]
         connections.append(run._connection)
         raise Mine
 
@@ -594,7 +629,7 @@ def test_a_flow_that_was_cancelled_by_itself_waits_for_nothing() -> None:
             reply = yield Open("POST", url, {}, b'{"method":"x"}')
             try:
                 run.cancel()
-                yield Read(reply)
+                yield ReadBody(reply)
             finally:
                 reply.give_back()
                 ended.set()
@@ -886,3 +921,25 @@ def test_a_flow_is_run_by_one_thread_whichever_comes_first(first: str) -> None:
         waiting.join(10)
         assert ran == [waiting.ident]
     assert len(ran) == 1
+
+
+# Heads that are sent again.
+
+
+def test_a_head_is_written_again_only_where_something_in_it_differs() -> None:
+    route = Routes(None, 1.0).find("http://a/mcp")
+    first = route.encode("POST", {"x": "1"}, b"{}")
+    assert route.encode("POST", {"x": "1"}, b"{}!") == first.replace(b"content-length: 2", b"content-length: 3") + b"!"
+    assert route.encode("POST", {"x": "2"}, b"{}") == first.replace(b"x: 1", b"x: 2")
+    assert (
+        route.encode("DELETE", {"x": "1"}, b"")
+        == first.replace(b"POST", b"DELETE").replace(b"content-length: 2\r\n", b"")[:-2]
+    )
+    assert len(route.heads) == 3
+
+
+def test_the_heads_that_are_kept_do_not_grow_without_bound() -> None:
+    route = Routes(None, 1.0).find("http://a/mcp")
+    for number in range(1000):
+        assert f"x: {number}\r\n".encode() in route.encode("POST", {"x": str(number)}, b"{}")
+    assert len(route.heads) <= 32

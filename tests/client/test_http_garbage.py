@@ -119,8 +119,13 @@ CHALLENGE = 'Bearer error="insufficient_scope", scope="ferries:book ferries:pay"
         ({"headers": {"Authorization": "Bearer abc"}}, 401, "", REFUSED),
         ({"auth": "abc"}, 401, "", REFUSED),
         ({"auth": lambda: "abc"}, 401, "Bearer", REFUSED),
-        ({"auth": "abc"}, 403, CHALLENGE, "is valid, but lacks ferries:book ferries:pay: get one with more"),
-        ({"auth": "abc"}, 403, 'Bearer error="insufficient_scope"', "is valid, but lacks a scope: get one"),
+        ({"auth": "abc"}, 403, CHALLENGE, "is valid, but not for all of ferries:book ferries:pay: get one with more"),
+        (
+            {"auth": "abc"},
+            403,
+            'Bearer error="insufficient_scope"',
+            "is valid, but not for all that this needs: get",
+        ),
         ({"auth": "abc"}, 403, "", "or the server does not allow this Host or Origin"),
     ],
 )

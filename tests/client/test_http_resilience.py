@@ -164,7 +164,7 @@ def test_a_connection_that_has_ended_tells_the_server_nothing_more() -> None:
         transport: Any = client._supervisor._transport
         client.close()
         transport.notify("notifications/roots/list_changed")
-        assert not transport._runs
+        assert not transport._runs.by_key
     assert "notifications/roots/list_changed" not in server.methods()
 
 

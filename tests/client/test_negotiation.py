@@ -10,8 +10,8 @@ import pytest
 from msgspec import Raw
 
 from linkspan import CallTimeout, ConnectError, ConnectionLost, InvalidResponse, Timeouts
-from linkspan.core.flow import FallBack, Reopen, Send, Tell
-from linkspan.flows.client_errors import ClientError, HttpError, Origin
+from linkspan.core.flow import FallBack, Notify, Reopen, Send
+from linkspan.flows.client_errors import ClientError, HttpError, ProcessEnd, ServerOrigin
 from linkspan.flows.negotiation import negotiate
 from linkspan.flows.state import ClientOptions, ClientState, ResponseCache
 from linkspan.revisions import REVISIONS, supported_versions
@@ -20,12 +20,14 @@ from linkspan.types.base import Implementation
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
 NEW, OLD, OLDER = "2026-07-28", "2025-11-25", "2025-06-18"
-ORIGIN = Origin("there", command="there")
-WEB = Origin("there", url="https://there/mcp")
+ORIGIN = ServerOrigin("there", command="there")
+WEB = ServerOrigin("there", url="https://there/mcp")
 TIMEOUTS = Timeouts(connect=30, probe=5)
 
 
-def state(*, version: str | None = None, era: Any = None, known: Any = None, origin: Origin = ORIGIN) -> ClientState:
+def state(
+    *, version: str | None = None, era: Any = None, known: Any = None, origin: ServerOrigin = ORIGIN
+) -> ClientState:
     profile = ClientProfile(Implementation("c", "1"), {})
     revision = REVISIONS[version] if version is not None else None
     options = ClientOptions(profile=profile, era=era, revision=revision, timeouts=TIMEOUTS)
@@ -50,6 +52,8 @@ def refusal(code: int, *versions: str) -> ErrorResponse:
 
 SILENCE = CallTimeout("silence", ORIGIN, seconds=5.0)
 DEATH = ConnectionLost("dead", ORIGIN, delivery="maybe_sent")
+UNREADABLE = ProcessEnd(exit_code=1, stderr="Traceback\nModuleNotFoundError: No module named 'ferry'\n")
+NO_START = ConnectionLost("dead", ORIGIN, phase="negotiate", ending=UNREADABLE)
 NONSENSE = InvalidResponse("nonsense", ORIGIN)
 NOT_FOUND = refusal(-32601)
 
@@ -73,7 +77,7 @@ def drive(flow: Any, answers: Sequence[Any]) -> tuple[list[str], str]:
                     version = json.loads(outgoing.params).get("protocolVersion") or outgoing.agreement.revision.date
                     done.append(f"{outgoing.method} {version}")
                     answer = next(left)
-                case Tell():
+                case Notify():
                     done.append(effect.method)
                     answer = None
                 case Reopen() | FallBack():
@@ -119,6 +123,7 @@ LEGACY_AFTER_PROBE = ([PROBE, SHAKE, INITIALIZED], OLD)
         ([NONSENSE, greeted()], LEGACY_AFTER_PROBE),
         ([result([]), greeted()], LEGACY_AFTER_PROBE),
         ([DEATH, greeted()], ([PROBE, "Reopen", SHAKE, INITIALIZED], OLD)),
+        ([NO_START], ([PROBE], "negotiate: dead")),  # it is not started again
         ([refusal(-32022, OLD, OLDER), greeted()], LEGACY_AFTER_PROBE),  # ERA-6
         ([discovered(OLD), greeted()], LEGACY_AFTER_PROBE),
         ([refusal(-32022, NEW), discovered(NEW)], ([PROBE, PROBE], NEW)),  # retry rather than fall back (AMB-7)

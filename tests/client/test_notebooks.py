@@ -17,7 +17,7 @@ import linkspan
 import linkspan.auth
 import linkspan.testing
 from linkspan import Client, Server, SyncClient, ToolError
-from linkspan.flows.client_errors import Origin
+from linkspan.flows.client_errors import ServerOrigin
 from linkspan.flows.tool_results import ToolResult, read_head
 from linkspan.types.base import (
     AudioContent,
@@ -152,7 +152,7 @@ def result(**members: Any) -> ToolResult:
     import msgspec
 
     raw = msgspec.json.encode(members)
-    return ToolResult(read_head(raw), raw, Origin("server"), "tool")
+    return ToolResult(read_head(raw), raw, ServerOrigin("server"), "tool")
 
 
 PIXEL = "iVBORw0KGgo="

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from faces import ERAS, FACES, outcome
 
-from linkspan import Client, Configuration, Server, SyncClient, ToolResponse
+from linkspan import Configuration, Server, SyncClient, ToolResponse
 from linkspan.flows.client_errors import InputUnavailable, InvalidResponse, ServerError, ToolFailed
 from linkspan.types.base import ImageContent, UnknownContent
 from linkspan.types.messages import CreateMessageResult, PromptReference, ResourceTemplateReference
@@ -137,28 +136,6 @@ def url() -> Iterator[str]:
 def test_an_operation_works_over_http(name: str, face: str, era: Any, url: str) -> None:
     step, holds = TABLE[name]
     assert holds(outcome(face, url, step, era=era))
-
-
-def public(kind: type) -> dict[str, inspect.Signature]:
-    return {
-        name: inspect.signature(value)
-        for name, value in inspect.getmembers(kind, inspect.isfunction)
-        if not name.startswith("_") or name == "__init__"
-    }
-
-
-def test_the_two_faces_have_the_same_names_and_parameters() -> None:
-    ours, theirs = public(Client), public(SyncClient)
-    assert ours.keys() == theirs.keys()
-    for name, signature in ours.items():
-        assert signature.parameters == theirs[name].parameters, name
-        spelled = (
-            str(signature.return_annotation)
-            .replace("AsyncIterator", "Iterator")
-            .replace("Changes", "SyncChanges")
-            .replace("ClientTask", "SyncClientTask")
-        )
-        assert spelled == str(theirs[name].return_annotation), name
 
 
 # Answers to the server: the same handlers serve both eras.
@@ -384,11 +361,11 @@ def test_what_is_not_checked_of_an_output_schema_is_said(
 
 
 def test_unknown_members_and_blocks_survive() -> None:
-    from linkspan.flows.client_errors import Origin
+    from linkspan.flows.client_errors import ServerOrigin
     from linkspan.flows.tool_results import ToolResult, read_head
 
     raw = b'{"content":[{"type":"hologram","data":1},{"type":"text"},{"type":"text","text":"hi","x":1}],"extra":true}'
-    result = ToolResult(read_head(raw), raw, Origin("s"), "t")
+    result = ToolResult(read_head(raw), raw, ServerOrigin("s"), "t")
     assert [type(each) for each in result.content[:2]] == [UnknownContent, UnknownContent]
     assert result.text == "hi"
     assert vars(result.content[2])["unknown"] == {"x": 1}

@@ -146,8 +146,8 @@ def test_no_more_identities_are_kept_than_principals_allowed() -> None:
         transport: Any = client._supervisor._transport
         identities = [ClientCredentials(f"id{number}", "secret") for number in range(3)]
         for each in identities:
-            transport._access_to(each)
-        assert list(transport._accesses) == identities[1:]
+            transport._accesses.of(each)
+        assert transport._accesses.identities == identities[1:]
 
 
 def test_more_principals_than_sessions_lose_no_call(bound: tuple[Bound, RawServer]) -> None:

@@ -11,7 +11,7 @@ from test_negotiation import state
 
 from linkspan import CallStopped, CallTimeout, ClientError, ConnectError, ConnectionLost
 from linkspan.core.flow import RequestSpec, Send, Sleep
-from linkspan.flows.client_errors import HttpError, Origin
+from linkspan.flows.client_errors import HttpError, ServerOrigin
 from linkspan.flows.operations import call_tool, list_page
 from linkspan.flows.requesting import request
 from linkspan.revisions import LATEST_LEGACY
@@ -19,7 +19,7 @@ from linkspan.revisions.agreement import Agreement
 from linkspan.types.methods import TOOL_LIST
 from linkspan.wire.jsonrpc import Response
 
-ORIGIN = Origin("there", command="there")
+ORIGIN = ServerOrigin("there", command="there")
 GOOD = Response(1, Raw(b"{}"))
 
 

@@ -91,6 +91,11 @@ def test_a_path_that_is_wrong_for_the_interpreter(tmp_path: Path) -> None:
 
 BROKEN = {
     "a missing module": ("import sunshine\n", "ModuleNotFoundError: No module named 'sunshine'", "`sunshine` is not installed"),
+    "another SDK": (
+        "import sys\nsys.exit(\"ModuleNotFoundError: No module named 'mcp.server.fastmcp'\")\n",
+        "ModuleNotFoundError: No module named 'mcp.server.fastmcp'",
+        "put `linkspan exec` in front of its command",
+    ),
     "a missing name": ("from json import jsn\n", "ImportError: cannot import name 'jsn'", "`json` has no `jsn`"),
     "a syntax error": ("def f(:\n    pass\n", "SyntaxError: invalid syntax", "the server's code has a syntax error"),
     "a missing variable": ("import os\nos.environ['MY_API_KEY']\n", "KeyError: 'MY_API_KEY'", 'pass env={"MY_API_KEY": ...}'),

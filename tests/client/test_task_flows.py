@@ -11,8 +11,8 @@ import pytest
 from test_negotiation import state
 
 from linkspan import CallStopped, CallTimeout, ClientError, ConnectionLost, InvalidResponse, ServerError, TaskCancelled
-from linkspan.core.flow import Ask, Hear, Listen, RequestSpec, Send, Sleep, Stopper
-from linkspan.flows.client_errors import Origin
+from linkspan.core.flow import AskUser, ListenFor, Receive, RequestSpec, Send, Sleep, Stopper
+from linkspan.flows.client_errors import ServerOrigin
 from linkspan.flows.client_extensions import extended
 from linkspan.flows.operations import call_tool, read_resource
 from linkspan.flows.state import CallOptions, ClientState
@@ -21,7 +21,7 @@ from linkspan.revisions import LATEST, LATEST_LEGACY, Revision
 from linkspan.revisions.agreement import Agreement
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, encode
 
-ORIGIN = Origin("there", command="there")
+ORIGIN = ServerOrigin("there", command="there")
 DONE = {"content": [{"type": "text", "text": "done"}], "isError": False}
 QUESTION = {"method": "elicitation/create", "params": {"message": "Name?", "requestedSchema": {"type": "object"}}}
 
@@ -90,22 +90,22 @@ class Play:
 
     def raises(self, outcome: Any, effect: Any) -> bool:
         return isinstance(outcome, BaseException) and not (
-            isinstance(effect, Hear) and isinstance(outcome, ClientError)
+            isinstance(effect, Receive) and isinstance(outcome, ClientError)
         )
 
     def perform(self, effect: Any) -> Any:
         match effect:
-            case Listen():
+            case ListenFor():
                 self.seen.append(("listen", dict(effect.wanted)))
                 return self.reader
-            case Hear():
+            case Receive():
                 outcome = next(self.outcomes)
                 if outcome is None or isinstance(outcome, float):  # nothing is heard: for all, or some, of the time
                     self.clock.now += effect.seconds if outcome is None else outcome
                     self.seen.append(("wait", round(effect.seconds, 3)))
                     return None
                 self.seen.append("hear")
-            case Ask():
+            case AskUser():
                 self.seen.append(("ask", *effect.requests))
                 outcome = next(self.outcomes)
             case Sleep():
@@ -404,7 +404,7 @@ def test_a_flow_that_is_dropped_asks_for_nothing() -> None:
     play = Play(clock, [created()])
     effect: Any = flow.send(play.perform(next(flow)))
     effect = flow.send(play.perform(effect))
-    assert isinstance(effect, Hear)
+    assert isinstance(effect, Receive)
     flow.close()
     assert play.reader.closed == 1
 

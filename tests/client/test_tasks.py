@@ -70,7 +70,7 @@ def test_a_call_is_driven_to_its_end_by_notifications(open_target: Any) -> None:
 
     def complete_when_listened_to() -> None:
         tasks.wait_for("t1", "working")
-        while not tasks.server._is_listened_to():
+        while not tasks.server._announcer.is_listened_to():
             pass
         tasks.complete("t1")
 
@@ -149,7 +149,7 @@ def test_a_stopper_wakes_the_wait_for_the_next_poll(open_target: Any, face: str)
 
     def stop() -> None:
         tasks.wait_for("t1", "working")
-        while not tasks.server._is_listened_to():
+        while not tasks.server._announcer.is_listened_to():
             pass  # the client waits
         stopper.stop("enough")
 
@@ -174,7 +174,7 @@ def test_a_caller_of_asyncio_that_is_cancelled_cancels_the_task(open_target: Any
     async def main() -> None:
         async with Client(open_target(tasks.server), extensions=[Tasks()]) as client:
             call = asyncio.create_task(client.call_tool("work"))
-            while "t1" not in tasks.states or not tasks.server._is_listened_to():
+            while "t1" not in tasks.states or not tasks.server._announcer.is_listened_to():
                 await asyncio.sleep(0.001)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):

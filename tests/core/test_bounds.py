@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from linkspan import Context, Limits, Server
+from linkspan.core.call import Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.wire.jsonrpc import Batch, Malformed, RpcRequest, decode
@@ -83,6 +84,16 @@ def test_a_subscription_that_was_cancelled_sends_nothing() -> None:
     server.notify_resources_list_changed()
     assert said(connection) == []
     assert "error" not in listen(connection, 1, resourcesListChanged=True)[0]  # its id is free again
+
+
+def test_changes_that_wait_to_be_read_go_with_their_subscription() -> None:
+    server, unsent = watched(), ["earlier output"]
+    connection = server.connect(ports=Ports(sending=lambda: bool(unsent)))
+    listen(connection, 1, resourcesListChanged=True)
+    server.notify_resources_list_changed()
+    connection.cancel(1, None)
+    unsent.clear()
+    assert connection.data_to_send() == b""
 
 
 @pytest.mark.parametrize("modern", [False, True])

@@ -14,7 +14,7 @@ from linkspan.core.client_connection import (
     CancellationReceived,
     ClientConnection,
     Expired,
-    Forbidden,
+    ForbiddenRequest,
     InvalidMessage,
     NotificationReceived,
     Progressed,
@@ -279,6 +279,24 @@ def test_a_question_that_was_taken_back_gets_no_answer() -> None:
     assert sent(connection) == []
 
 
+def test_only_the_end_of_a_question_or_of_a_subscription_is_an_event() -> None:
+    """CAN-6."""
+    connection = machine()
+    assert connection.receive_data(line(method="notifications/cancelled", params={})) == []
+    (event,) = connection.receive_data(line(method="notifications/cancelled", params={"requestId": 7}))
+    assert isinstance(event, NotificationReceived)
+
+
+def test_a_question_on_the_stream_of_a_call_that_has_ended_is_for_nobody() -> None:
+    connection = machine()
+    first = send(connection, "first")
+    send(connection, "second")
+    connection.receive_message(line(id=1, method="roots/list"), answers=first)
+    assert connection.asked_for(1) == (first, "first")
+    connection.receive_data(answer(first))
+    assert connection.asked_for(1) is None
+
+
 def test_a_ping_is_answered_at_once() -> None:
     connection = machine()
     assert connection.receive_data(line(id=5, method="ping")) == []
@@ -306,7 +324,7 @@ def test_a_modern_server_may_not_ask(agreement: Agreement, answered: list[str]) 
     send(connection, "a", timeout=5)
     connection.data_to_send()
     events = connection.receive_data(b"".join(line(id=f"q{each}", method=each, params={}) for each in ASKABLE))
-    assert [each.method for each in events if isinstance(each, Forbidden)] == [
+    assert [each.method for each in events if isinstance(each, ForbiddenRequest)] == [
         each for each in ASKABLE if each not in answered
     ]
     assert [each.request.method for each in events if isinstance(each, ServerRequest)] == [
@@ -327,7 +345,7 @@ def test_who_may_ask_follows_from_what_was_proposed_last() -> None:
         send(connection, f"{revision.era}", agreement=before_agreement(revision, PROFILE))
         (event,) = connection.receive_data(line(id=f"q{number}", method="roots/list"))
         kinds.append(type(event))
-    assert kinds == [ServerRequest, Forbidden]
+    assert kinds == [ServerRequest, ForbiddenRequest]
 
 
 def test_an_error_without_id_is_meant_for_the_only_request_there_is() -> None:
@@ -369,7 +387,7 @@ def test_requests_that_have_ended_are_not_kept_because_one_hangs() -> None:
     send(connection, "hangs")
     for number in range(5000):
         connection.receive_data(answer(send(connection, str(number), timeout=50)))
-    assert len(connection._deadlines) < 1100
+    assert len(connection._pending.deadlines) < 1100
     assert connection.next_timeout() == 5
 
 
@@ -426,6 +444,29 @@ def test_a_notification_too_large_to_be_read_ends_no_call() -> None:
     (event,) = connection.receive_data(line_.encode())
     assert isinstance(event, UnexpectedOutput)
     assert connection.pending == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "counts"),
+    [
+        (answer(1), True),
+        (line(id=1, error={"code": 1, "message": "no"}), True),
+        (line(id=7, method="ping"), True),
+        (line(method="notifications/tools/list_changed"), True),
+        (line(id=1, result={"a": LONG}), True),
+        (line(id=7, method="sampling/createMessage", params={"a": LONG}), True),
+        (line(id=9, result={"a": LONG}), False),
+        (b"Welcome!\n", False),
+    ],
+)
+def test_a_message_of_the_server_is_known_to_have_come_also_one_too_large_to_be_read(
+    first: bytes, counts: bool
+) -> None:
+    """What ends before its first message is no MCP server; what ends after it has stopped."""
+    connection = machine()
+    send(connection, "a")
+    connection.receive_data(first)
+    assert connection.has_received is counts
 
 
 def question(request_id: str) -> bytes:
@@ -487,3 +528,22 @@ def test_a_call_expires_in_time_after_a_question_was_answered_early() -> None:
     clock.now = 10.0
     assert ended(connection.handle_timeout(10.0)) == ["a"]
     assert connection.next_timeout() is None
+
+
+def test_a_log_message_belongs_to_the_oldest_call_also_when_its_response_comes_with_it() -> None:
+    connection = machine()
+    first = send(connection, "first")
+    send(connection, "second")
+    message = line(method="notifications/message", params={"level": "info", "data": "x"})
+    logged, response = connection.receive_data(message + answer(first))
+    assert isinstance(logged, NotificationReceived)
+    assert (logged.owner, response.owner) == ("first", "first")  # type: ignore[union-attr]
+
+
+def test_only_a_request_that_can_be_cancelled_asks_for_progress() -> None:
+    connection = machine()
+    for cancellable in (True, False):
+        send(connection, "caller", cancellable=cancellable)
+    tokens = [each.get("params", {}).get("_meta", {}).get("progressToken") for each in sent(connection)]
+    assert tokens[0] is not None
+    assert tokens[1] is None

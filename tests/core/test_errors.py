@@ -106,7 +106,7 @@ def test_codes_that_a_revision_does_not_define_are_not_sent_in_it(code: int, whe
     assert {revision for revision in REVISIONS if answer(error, revision)["code"] == code} == where
 
 
-@pytest.mark.parametrize("method", ["ping", "tools/call", ""])
+@pytest.mark.parametrize("method", ["initialize", "tools/call", ""])
 def test_a_question_is_one_that_clients_answer(method: str) -> None:
     with pytest.raises(ValueError, match="a client can be asked"):
         InputRequest(method)

@@ -13,7 +13,7 @@ from linkspan import Limits, Server
 from linkspan.core.call import Call, CallCancelled, CallReady, Hook
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Lane, Opened
-from linkspan.core.http_exchange import HttpData, HttpResponse, HttpStart, OwnConnection, Page, ServerExchange
+from linkspan.core.http_exchange import BrowserPage, HttpData, HttpResponse, HttpStart, OwnConnection, ServerExchange
 from linkspan.core.http_sessions import HttpSession, Pair
 from linkspan.errors import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
 from linkspan.revisions import LATEST, LATEST_LEGACY, LEGACY
@@ -118,13 +118,13 @@ def test_a_modern_request_has_its_own_connection_and_no_session(policy: dict[str
     one, other = (send(endpoint, MODERN | extra, MODERN_CALL) for _ in range(2))
     assert isinstance(one.owner, OwnConnection)
     assert one.connection is not other.connection
-    assert (len(endpoint.sessions), endpoint.streams) == (0, 2)
+    assert (len(endpoint.sessions), len(endpoint.streams)) == (0, 2)
     finish(one)
     status, body = taken(one.exchange)
     assert (status, json.loads(body)["result"]["content"][0]["text"]) == (200, "ok")
     assert not other.exchange.ended
     endpoint.finished(one.exchange)
-    assert endpoint.streams == 1
+    assert len(endpoint.streams) == 1
 
 
 def test_a_connection_that_is_free_serves_the_next_request_and_keeps_nothing_of_the_last() -> None:
@@ -138,10 +138,21 @@ def test_a_connection_that_is_free_serves_the_next_request_and_keeps_nothing_of_
     assert begun(second).request.facts.principal == "tom"
     late.emit(late, "notifications/progress", ProgressParams(progress_token=1, progress=1))
     assert endpoint.disconnect(first) == ()
-    assert (second.exchange.events(), second.exchange.ended, endpoint.streams) == ([], False, 1)
+    assert (second.exchange.events(), second.exchange.ended, len(endpoint.streams)) == ([], False, 1)
     finish(second, "tom's")
     assert b"tom's" in taken(second.exchange)[1]
     assert first.exchange.response != second.exchange.response
+
+
+@pytest.mark.parametrize(("more", "free"), [(0, True), (1, False)])
+def test_a_connection_that_has_answered_much_is_not_kept(more: int, free: bool) -> None:
+    endpoint = serve()
+    finish(first := send(endpoint, MODERN, MODERN_CALL), "")
+    around = len(taken(first.exchange)[1])
+    finish(first := send(endpoint, MODERN, MODERN_CALL), "x" * (65536 - around + more))
+    assert len(taken(first.exchange)[1]) == 65536 + more
+    endpoint.finished(first.exchange)
+    assert (send(endpoint, MODERN, MODERN_CALL).connection is first.connection) is free
 
 
 def test_a_connection_whose_call_was_given_up_serves_no_other_request() -> None:
@@ -168,9 +179,11 @@ def test_a_modern_request_is_held_to_its_headers() -> None:
     assert (status, json.loads(body)["error"]["code"]) == (400, HEADER_MISMATCH)
 
 
-@pytest.mark.parametrize("message", [[PING], ANSWER], ids=["a batch", "a response"])
-def test_what_has_no_place_in_the_modern_era_is_refused(message: Any) -> None:
+@pytest.mark.parametrize(("message", "what"), [([PING], "a batch"), (ANSWER, "a response")])
+def test_what_has_no_place_in_the_modern_era_is_refused_and_named(message: Any, what: str) -> None:
     assert refused(send(serve(), MODERN, message)) == (400, INVALID_REQUEST)
+    _, body = taken(send(serve(), MODERN, message).exchange)
+    assert f"Invalid Request: {what} does not exist" in json.loads(body)["error"]["message"]
 
 
 def test_a_modern_notification_is_accepted() -> None:
@@ -317,12 +330,12 @@ def test_get_opens_the_stream_of_a_session() -> None:
     endpoint = serve()
     session, headers = session_of(endpoint)
     opened = send(endpoint, headers | EVENTS, method="GET")
-    assert (opened.owner, session.listening, endpoint.streams) == (session, True, 1)
+    assert (opened.owner, session.listening, len(endpoint.streams)) == (session, True, 1)
     start, *_ = opened.exchange.events()
     assert isinstance(start, HttpStart)
     assert (start.status, dict(start.headers)["content-type"]) == (200, "text/event-stream")
     endpoint.disconnect(opened)
-    assert (session.listening, endpoint.streams, len(endpoint.sessions)) == (False, 0, 1)
+    assert (session.listening, len(endpoint.streams), len(endpoint.sessions)) == (False, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -334,8 +347,8 @@ def test_a_stream_that_cannot_be_opened_is_refused(extra: dict[str, str], status
     assert refused(send(endpoint, headers | EVENTS | extra, method="GET")) == (status, INVALID_REQUEST)
 
 
-def shown(url: str, _: TransportInfo) -> Page:
-    return Page(url.encode(), [("content-type", "text/html")])
+def shown(url: str, _: TransportInfo) -> BrowserPage:
+    return BrowserPage(url.encode(), [("content-type", "text/html")])
 
 
 def test_only_a_browser_gets_the_page() -> None:
@@ -358,13 +371,42 @@ def test_delete_ends_a_session_with_all_its_streams_and_calls() -> None:
     assert refused(send(endpoint, headers, PING)) == (404, INVALID_REQUEST)
 
 
-# HTTP+SSE.
-
-
 def read(exchange: ServerExchange) -> list[ServerSentEvent]:
     """Return the events that a stream has to send."""
     data = b"".join(each.data for each in exchange.events() if isinstance(each, HttpData))
     return EventReader(1_000_000).receive_data(data)
+
+
+def test_a_call_ends_its_stream_and_its_client_comes_back_for_the_answer() -> None:
+    """HL-10."""
+    endpoint = serve()
+    _, headers = session_of(endpoint)
+    opened = send(endpoint, headers, CALL)
+    call = begun(opened)
+    assert call.request.close_stream()
+    assert opened.exchange.ended
+    assert not call.request.close_stream(), "it is closed"
+    (primed,) = read(opened.exchange)
+    assert (primed.data, primed.retry is not None) == ("", True)
+    assert opened.connection is not None
+    opened.connection.finish(call, "late")
+    back = send(endpoint, headers | EVENTS | {"last-event-id": primed.id or ""}, method="GET")
+    (answer,) = read(back.exchange)
+    assert json.loads(answer.data)["result"]["content"][0]["text"] == "late"
+    assert back.exchange.ended
+
+
+def test_a_stream_to_which_no_client_comes_back_is_not_closed() -> None:
+    endpoint = serve()
+    greeted = send(endpoint, BOTH, hello("2025-06-18")).owner
+    assert isinstance(greeted, HttpSession)
+    opened = send(endpoint, BOTH | {"mcp-session-id": greeted.id}, CALL)
+    assert not begun(opened).request.close_stream()
+    assert not opened.exchange.ended
+    assert not begun(send(endpoint, MODERN, MODERN_CALL)).request.close_stream()
+
+
+# HTTP+SSE.
 
 
 def answers(pair: Pair) -> list[tuple[str, Any]]:
@@ -447,7 +489,7 @@ def test_a_pair_ends_with_its_stream() -> None:
     old, stays = Old(endpoint), Old(endpoint)
     call = old.call(1)
     assert endpoint.disconnect(old.opened) == [CallCancelled(call)]
-    assert (list(endpoint.pairs), endpoint.streams) == ([stays.pair], 1)
+    assert (list(endpoint.pairs), len(endpoint.streams)) == ([stays.pair], 1)
     assert refused(send(endpoint, BOTH, PING, url=SSE, query=old.query)) == (404, INVALID_REQUEST)
     assert not stays.pair.exchange.ended
 
@@ -499,14 +541,14 @@ def test_requests_of_a_lane_share_a_connection_and_their_ids() -> None:
     for value in ("one", "two"):
         opened = down(lane, MODERN_CALL)
         assert opened is not None
-        endpoint.hold(opened)
-        assert endpoint.streams == 1
+        endpoint.streams.hold(opened.exchange, opened.owner)
+        assert len(endpoint.streams) == 1
         finish(opened, value)
         status, body = taken(opened.exchange)
         endpoint.finished(opened.exchange)
         assert (status, json.loads(body)["result"]["content"][0]["text"]) == (200, value)
         connections.add(opened.connection)
-    assert (len(connections), endpoint.streams) == (1, 0)
+    assert (len(connections), len(endpoint.streams)) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -533,17 +575,17 @@ def test_a_client_of_a_lane_that_goes_cancels_its_call() -> None:
     endpoint = serve()
     opened = down(Lane(endpoint), MODERN_CALL)
     assert opened is not None
-    endpoint.hold(opened)
+    endpoint.streams.hold(opened.exchange, opened.owner)
     call = begun(opened)
     assert endpoint.disconnect(opened) == [CallCancelled(call)]
-    assert endpoint.streams == 0
+    assert len(endpoint.streams) == 0
 
 
 def test_a_quiet_call_of_a_lane_becomes_a_stream() -> None:
     endpoint = serve(silence=15.0)
     opened = down(Lane(endpoint), MODERN_CALL)
     assert opened is not None
-    endpoint.hold(opened)
+    endpoint.streams.hold(opened.exchange, opened.owner)
     endpoint.tick(15.0)
     start, comment = opened.exchange.events()
     assert isinstance(start, HttpStart)
@@ -560,10 +602,10 @@ def test_hooks_that_still_run_keep_their_connection_and_take_room() -> None:
     assert first is not None
     assert second is not None
     assert first.connection is not second.connection
-    assert (first.exchange.ended, endpoint.streams) == (True, 2)
+    assert (first.exchange.ended, len(endpoint.streams)) == (True, 2)
     assert down(lane, asked, headers) is None
     for opened in (first, second):
         (hook,) = opened.events
         assert opened.connection is not None
         opened.connection.finish(hook.call, hook.call.run())
-    assert not endpoint.is_full
+    assert not endpoint.streams.is_full

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import count
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,6 +59,13 @@ def test_silence_is_broken_at_its_bound(seconds: float, says: bool) -> None:
     assert [type(each) for each in exchange.events()] == ([HttpStart, HttpData] if says else [])
     exchange.keep_alive(NOW + seconds + 14.0, silence=15.0)
     assert bool(exchange.events()) is (not says)
+
+
+def test_a_stream_that_begins_with_silence_says_first_where_to_go_on() -> None:
+    stream: Any = SimpleNamespace(headers=(), opening=lambda: b"id: 1-0\r\n\r\n")
+    exchange = ServerExchange(now=NOW, stream=stream)
+    exchange.keep_alive(NOW + 99, silence=15.0)
+    assert list(exchange.events())[1:] == [HttpData(stream.opening()), HttpData(COMMENT)]
 
 
 def test_a_comment_goes_to_nobody_who_takes_no_events_or_has_the_answer() -> None:

@@ -14,7 +14,7 @@ from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_exchange import HttpData, HttpResponse, ServerExchange
 from linkspan.core.http_sessions import HttpSession, Sessions
-from linkspan.core.waiting import Change
+from linkspan.core.waiting import ServerChange
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.neutral import NO_FACTS
 from linkspan.wire.framing import EventReader
@@ -67,7 +67,7 @@ def events(exchange: ServerExchange) -> list[tuple[str | None, str]]:
 
 
 def changed(found: HttpSession) -> None:
-    found.connection.notify(Change.of_list("tools"))
+    found.connection.notify(ServerChange.of_list("tools"))
 
 
 def test_a_change_without_a_get_stream_waits_for_the_next_one_once() -> None:
@@ -93,7 +93,7 @@ def test_a_client_that_comes_back_gets_what_came_after_the_event() -> None:
     (*_, (last, _)) = events(first)
     found.leave(first)
     assert not found.listening
-    found.connection.notify(Change.of_list("prompts"))
+    found.connection.notify(ServerChange.of_list("prompts"))
     assert last is not None
     again = events(listening(found, last))
     assert ["prompts" in data for _, data in again] == [True]

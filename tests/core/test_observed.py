@@ -29,3 +29,9 @@ def test_methods_that_do_not_exist_have_one_name(method: str, params: str, told:
     server.tool(name="t")(lambda: "ok")
     feed(server.connect(), f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}\n'.encode(), None)
     assert [each["method"] for each in heard] == [told]
+
+
+def test_what_needs_no_handler_is_told_with_the_time_that_it_took() -> None:
+    heard: list[Any] = []
+    feed(Server(instrumentation_callback=heard.append).connect(), b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', None)
+    assert [(each["method"], 0 <= each["duration"] < 60) for each in heard] == [("ping", True)]

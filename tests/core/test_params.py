@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from linkspan.core.http_checks import compare_parameters
-from linkspan.core.params import read_meta, read_params
+from linkspan.core.params import read_call, read_meta, read_params
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import CallToolParams
@@ -47,3 +47,10 @@ def test_headers_are_not_compared_with_arguments_that_cannot_be_read(headers: di
     """Reading the arguments explains what is wrong with them."""
     params = CallToolParams(name="t", arguments=Raw(ARGUMENTS[what]))
     assert compare_parameters(headers, {("x",): "x"}, params) is None
+
+
+def test_a_short_call_that_is_nested_too_deeply_is_not_read_in_one_pass() -> None:
+    line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"x":%s},"_meta":{}}}'
+    assert read_call(line % b"1", 256) is not None
+    assert read_call(line % (b"[" * 100 + b"]" * 100), 256) is not None
+    assert read_call(line % (b"[" * 254 + b"]" * 254), 256) is None

@@ -26,11 +26,12 @@ from linkspan.core.call import CallReady, Event, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.extensions.engine import run_task
-from linkspan.extensions.task_run import Run
+from linkspan.extensions.task_run import TaskRun
 from linkspan.revisions import LATEST_LEGACY
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION, SUBSCRIPTION_ID
 from linkspan.revisions.neutral import Grant, TransportInfo
 from linkspan.serve.memory import MemoryTransport
+from linkspan.stores import MemoryStore
 from linkspan.types.messages import ToolAnnotations
 from talk import connected, say
 
@@ -390,7 +391,7 @@ def test_a_task_whose_time_is_over_has_failed_for_all_who_read_it(monkeypatch: p
     task = caller.wait(task_id, "failed")
     assert task["error"]["message"] == "the task did not end within its time to live (0.05 s)"
     held.set()
-    run = server.tasks.runner._runs.get(task_id)
+    run = server.tasks.runner.runs.by_id.get(task_id)
     assert run is None or run.ended.result(PATIENCE)
     assert caller.get(task_id)["error"] == task["error"]
 
@@ -470,14 +471,14 @@ def test_a_result_that_is_larger_than_the_bound_fails_its_task(caplog: pytest.Lo
 
 
 def test_a_run_that_has_ended_does_not_wait_for_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[weakref.ref[Run]] = []
-    begin = Run.__init__
+    runs: list[weakref.ref[TaskRun]] = []
+    begin = TaskRun.__init__
 
-    def remember(run: Run, *arguments: Any) -> None:
+    def remember(run: TaskRun, *arguments: Any) -> None:
         begin(run, *arguments)
         runs.append(weakref.ref(run))
 
-    monkeypatch.setattr(Run, "__init__", remember)
+    monkeypatch.setattr(TaskRun, "__init__", remember)
     server = Server("tidy")
     server.define_tool("greet", handler=lambda: "hello", task=True, input_schema={"type": "object"})
     caller = Caller(server)
@@ -501,6 +502,25 @@ def test_a_bound_on_tasks_is_at_least_one(bound: str) -> None:
     options: dict[str, Any] = {bound: 0}
     with pytest.raises(ValueError, match=f"^{bound} must be at least 1; got 0$"):
         Server("bounded", **options)
+
+
+def test_without_its_store_a_server_answers_with_a_sentence_and_goes_on() -> None:
+    store = MemoryStore()
+    server = Server("indexer", store=store)
+    server.define_tool("at_once", handler=lambda: "done", task=True)
+    server.define_tool("after", handler=lambda: "done", task=Task(after=0.2))
+    server.define_tool("plain", handler=lambda: "done")
+    caller = Caller(server)
+    task_id = caller.call("at_once")["taskId"]
+    assert caller.wait(task_id, "completed")
+    store.close()
+    failed = [caller.send("tools/call", name=name) for name in ("at_once", "after")]
+    failed += [caller.send(method, taskId=task_id) for method in ("tasks/get", "tasks/cancel")]
+    failed.append(caller.send("tasks/update", taskId=task_id, inputResponses={}))
+    failed.append(caller.send("subscriptions/listen", notifications={"taskIds": [task_id]}))
+    sentence = "The server cannot reach the store of its tasks; try again later"
+    assert [(each["error"]["code"], each["error"]["message"]) for each in failed] == [(-32603, sentence)] * 6
+    assert text_of(caller.call("plain")) == "done"
 
 
 # Listening.

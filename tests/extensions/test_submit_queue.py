@@ -118,14 +118,14 @@ def test_a_forked_child_runs_its_own_tasks_and_leaves_its_parents_alone() -> Non
 
 
     def work():
-        assert not server.tasks.runner._runs
+        assert not server.tasks.runner.runs.by_id
         call(2)
         assert ended.wait(60)
 
 
     with server.tasks.runner._lock:
         in_child(work)
-    assert list(server.tasks.runner._runs)
+    assert list(server.tasks.runner.runs.by_id)
     goes_on.set()
     """
     assert run(code) == ["parent 1", "child 2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -177,7 +178,8 @@ LARGE = 'a "quoted" é\n' * 1000
         (LARGE, {"result": LARGE + "!"}, False),
         (LARGE, {"other": LARGE}, False),
         (LARGE, None, False),
-        ("short", {"result": "short"}, False),
+        ("x" * 1022, {"result": "x" * 1022}, True),  # 1,024 bytes of JSON, the least
+        ("x" * 1021, {"result": "x" * 1021}, False),
     ],
 )
 def test_a_large_text_that_structured_content_repeats_is_kept_once(text: str, structured: Any, once: bool) -> None:
@@ -336,6 +338,14 @@ def test_a_run_that_is_given_back_is_not_lost(restart: Any, repeatable: bool, ag
         assert shown(task)["statusMessage"] == GONE
 
 
+@pytest.mark.parametrize("change", [submitted, refused])
+@pytest.mark.parametrize("kept", [begun(record(), NOW), ended(begun(record(), NOW), CallToolResult(content=[]), NOW)])
+def test_a_task_that_does_not_wait_is_not_submitted(
+    kept: TaskRecord, change: Callable[[TaskRecord, float], TaskRecord]
+) -> None:
+    assert change(kept, NOW + 3600) is kept
+
+
 def test_an_engine_gets_a_task_that_waits_for_long_each_hour() -> None:
     task, now, pauses = record(), NOW, list[float]()
     for _ in range(8):
@@ -345,20 +355,38 @@ def test_an_engine_gets_a_task_that_waits_for_long_each_hour() -> None:
     assert pauses == [120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0, 3600.0]
 
 
-def test_a_job_that_is_lost_after_many_refusals_is_submitted_again_soon() -> None:
+def pauses_of_refusals(until: float) -> Iterator[tuple[float, float]]:
+    """Refuse a task again and again; give how long it has waited then, and the pause that follows."""
     task, now = record(), NOW
-    for _ in range(9):
+    while now < NOW + until:
         task = refused(submitted(task, now), now)
+        yield now - NOW, task.submit_at - now
         now = task.submit_at
-    assert now - NOW == 2**9 - 1, "refused after 1, 2, 4 seconds and so on"
-    task = submitted(task, now)
-    assert task.submit_at == now + 120.0
-    assert refused(task, now).submit_at == now + 512.0
-    assert refused(refused(task, now), now).submit_at == now + 600.0
-    assert refused(begun(task, now), now).running
-    waiting = structs.replace(begun(task, now), running=False)
-    assert refused(waiting, now).submit_at == now + 1.0, "another wait begins anew"
-    assert submitted(waiting, now + 1.0).submit_at == now + 121.0
+
+
+def test_a_job_that_all_workers_of_a_deploy_refuse_is_submitted_again_within_half_a_minute() -> None:
+    pauses = [pause for _, pause in pauses_of_refusals(600.0)]
+    assert pauses[:7] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert set(pauses[7:]) == {30.0}
+
+
+def test_a_job_whose_tool_never_comes_is_submitted_again_ever_more_rarely() -> None:
+    """After a twentieth of the time that it has waited at the latest, so that each of many such tasks costs little in a day."""
+    waits = list(pauses_of_refusals(86_400.0))
+    assert all(pause == pytest.approx(max(30.0, waited / 20)) for waited, pause in waits[6:])
+    assert len(waits) < 130
+
+
+def test_a_job_that_is_lost_after_refusals_is_submitted_again_as_one_that_was_not_refused() -> None:
+    task = refused(refused(submitted(record(), NOW), NOW), NOW)
+    assert task.submit_at == NOW + 2.0
+    task = submitted(task, NOW + 2.0)
+    assert task.submit_at == NOW + 122.0
+    assert refused(task, NOW + 2.0).submit_at == NOW + 6.0
+    assert refused(begun(task, NOW), NOW).running
+    waiting = structs.replace(begun(task, NOW), running=False)
+    assert refused(waiting, NOW).submit_at == NOW + 1.0, "another wait begins anew"
+    assert submitted(waiting, NOW + 1.0).submit_at == NOW + 121.0
 
 
 def test_a_task_that_had_not_begun_is_not_lost() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
 
+from client.faces import wait_until
 from linkspan import Server, Task
+from linkspan.core.call import CallReady, Ports
 from linkspan.extensions.engine import run_task
 from linkspan.revisions import LATEST
 
@@ -62,8 +66,8 @@ class Release:
         """Wait until this process has looked at all that waits, and more than once."""
         runner = self.server.tasks.runner
         for _ in range(2):
-            before, give_up = runner._looked, time.monotonic() + PATIENCE
-            while runner._looked in (None, before):
+            before, give_up = runner.schedule.checked_at, time.monotonic() + PATIENCE
+            while runner.schedule.checked_at in (None, before):
                 assert time.monotonic() < give_up
                 time.sleep(0.01)
 
@@ -115,6 +119,31 @@ def test_what_the_old_release_left_runs_in_a_process_that_starts_later(tmp_path:
             assert wait(late.server, task_id)["result"]["content"][0]["text"] == "ordered 1"
 
 
+def test_a_client_that_listens_at_one_process_receives_what_becomes_of_a_task_in_another(tmp_path: Path) -> None:
+    running, other = Release(tmp_path, {}), Release(tmp_path, {})
+    received = Queue[dict[str, Any]]()
+
+    def take() -> None:
+        for each in connection.messages_to_send():
+            received.put(json.loads(each)["params"])
+
+    connection = other.server.connect(ports=Ports(on_output=take))
+    with releases(running, other):
+        task_id = start(running.server, "hold")
+        wanted = {"notifications": {"taskIds": [task_id]}, "_meta": META}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": wanted}
+        for event in connection.receive_message(json.dumps(request).encode()):
+            assert isinstance(event, CallReady)
+            connection.finish(event.call, event.call.run())
+        take()
+        assert received.get(timeout=PATIENCE)["notifications"] == {"taskIds": [task_id]}
+        running.held.set()
+        while (state := received.get(timeout=PATIENCE))["status"] == "working":
+            pass
+        assert state["result"]["content"][0]["text"] == "let go"
+        connection.close()
+
+
 class Jobs:
     """An engine that keeps what it gets."""
 
@@ -139,3 +168,31 @@ def test_a_worker_of_the_old_release_leaves_the_tasks_of_the_new_one(tmp_path: P
             assert ask(old.server, "tasks/get", taskId=task_id)["status"] == "working"
         run_task(new.server, task_id)
         assert wait(old.server, task_id)["result"]["content"][0]["text"] == "ordered 1"
+
+
+def test_a_worker_looks_after_what_it_runs_though_it_serves_nothing(tmp_path: Path) -> None:
+    """Else its lease would run out, and another process would run the task again."""
+    began, held = threading.Event(), threading.Event()
+    engine = Jobs()
+    server = Server("shop", store=f"sqlite://{tmp_path}/store.db", tasks=engine)
+
+    def hold() -> str:
+        began.set()
+        assert held.wait(PATIENCE)
+        return "let go"
+
+    server.define_tool("hold", handler=hold, task=True)
+    task_id = start(server, "hold")
+    worker = Server("shop", store=f"sqlite://{tmp_path}/store.db", tasks=engine)
+    worker.define_tool("hold", handler=hold, task=True)
+    running = threading.Thread(target=run_task, args=(worker, task_id))
+    running.start()
+    assert began.wait(PATIENCE)
+    try:
+        wait_until(lambda: worker.tasks.runner.schedule.checked_at is not None)
+    finally:
+        held.set()
+        running.join()
+        for each in (server, worker):
+            each.tasks.runner.leave(each, 0.0)
+            each.store.close()

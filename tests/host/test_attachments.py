@@ -14,9 +14,9 @@ from linkspan.host.host import Host
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
-    Image,
     ModelError,
     ModelRequest,
+    Picture,
     Text,
     ToolAnswer,
     ToolMessage,
@@ -57,7 +57,7 @@ def test_the_roles_of_a_prompt_alternate_and_the_user_begins_and_ends() -> None:
         ]
     )
     assert prompt_messages(result, "notes") == [
-        UserMessage([Text("one\\x1b[2J"), Image(PIXEL, "image/png")]),
+        UserMessage([Text("one\\x1b[2J"), Picture(PIXEL, "image/png")]),
         AssistantMessage([Text("two\nthree")]),
         UserMessage([Text("Go on.")]),
     ]
@@ -88,7 +88,7 @@ def test_resources_are_marked_as_data() -> None:
     assert resource_parts(ReadResourceResult(contents=contents), "notes") == [
         marked("hello"),
         marked("(a picture follows)", "note://2"),
-        Image(PIXEL, "image/png"),
+        Picture(PIXEL, "image/png"),
         marked("(data of type an unknown type that cannot be shown)", "note://3"),
     ]
 
@@ -111,7 +111,7 @@ def test_a_summary_takes_the_place_of_the_messages() -> None:
 
     chat = Conversation(Host({}), ScriptedModel([summary, "Gladly."]), system="Be brief.")
     chat.messages = [
-        UserMessage([Text("Roll"), Image(PIXEL, "image/png")]),
+        UserMessage([Text("Roll"), Picture(PIXEL, "image/png")]),
         AssistantMessage([ToolUse("1", "roll", {"sides": 6})]),
         ToolMessage([ToolAnswer("1", "roll", "4" * 3000)]),
         AssistantMessage([Text("A four.")]),

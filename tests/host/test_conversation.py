@@ -15,12 +15,12 @@ from host.saying import Says, sendable, turn, use
 from linkspan import Server, Timeouts, ToolError
 from linkspan.host.consent import Approval, Policy, Verdict
 from linkspan.host.conversation import (
-    Bounds,
     CallEnded,
     CallProgressed,
     CallStarted,
     Conversation,
     RoundEnded,
+    TurnBounds,
     TurnEnded,
 )
 from linkspan.host.host import Host
@@ -365,7 +365,7 @@ def test_a_turn_ends_at_its_bound_and_says_which() -> None:
     def forever() -> list[Any]:
         return [[use("roll", sides=6)] for _ in range(9)]
 
-    async def ended(bounds: Bounds, **more: Any) -> TurnEnded:
+    async def ended(bounds: TurnBounds, **more: Any) -> TurnEnded:
         async with Host({"dice": dice()}, policy=FREE) as host:
             chat = Conversation(host, Says(*forever(), tokens=100), bounds=bounds, **more)
             last = (await turn(chat))[-1]
@@ -374,10 +374,10 @@ def test_a_turn_ends_at_its_bound_and_says_which() -> None:
             return last
 
     async def work() -> None:
-        assert await ended(Bounds(rounds=3)) == TurnEnded("rounds", "", Usage(300, 0))
-        assert await ended(Bounds(tokens=150)) == TurnEnded("tokens", "", Usage(200, 0))
+        assert await ended(TurnBounds(rounds=3)) == TurnEnded("rounds", "", Usage(300, 0))
+        assert await ended(TurnBounds(tokens=150)) == TurnEnded("tokens", "", Usage(200, 0))
         ticks = iter(range(0, 100_000, 10))
-        timed = await ended(Bounds(seconds=100), clock=lambda: float(next(ticks)))
+        timed = await ended(TurnBounds(seconds=100), clock=lambda: float(next(ticks)))
         assert timed.reason == "seconds"
 
     run(work)
@@ -407,7 +407,7 @@ def test_the_time_in_which_the_person_thinks_does_not_count() -> None:
     async def work() -> None:
         async with Host({"dice": dice()}, approve=think) as host:
             host.user_lock._clock = lambda: now  # type: ignore[attr-defined]
-            chat = Conversation(host, model, bounds=Bounds(seconds=0.1), clock=lambda: now)
+            chat = Conversation(host, model, bounds=TurnBounds(seconds=0.1), clock=lambda: now)
             assert await chat.answer("Roll") == "Four."
 
     run(work)

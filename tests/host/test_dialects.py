@@ -13,15 +13,15 @@ from linkspan.host.dialects import Dialect
 from linkspan.host.dialects.anthropic import AnthropicDialect
 from linkspan.host.dialects.gemini import GeminiDialect
 from linkspan.host.dialects.openai import OpenAIDialect
-from linkspan.host.dialects.shared import Names, read_arguments, safe_name, short_id
+from linkspan.host.dialects.shared import ProviderNames, read_arguments, safe_name, short_id
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
-    Image,
     ModelError,
     ModelEvent,
     ModelRequest,
     Opaque,
+    Picture,
     Text,
     TextDelta,
     ThoughtDelta,
@@ -49,7 +49,7 @@ def talk(*, extra: Any = None) -> ModelRequest:
     """Return a conversation with everything in it."""
     return ModelRequest(
         [
-            UserMessage([Text("What is this?"), Image("AAAA", "image/png")]),
+            UserMessage([Text("What is this?"), Picture("AAAA", "image/png")]),
             AssistantMessage(
                 [Text("I roll."), ToolUse("t1", "roll", {"sides": 6}, extra=extra), ToolUse("t2", "now", {})]
             ),
@@ -649,7 +649,7 @@ def test_no_event_breaks_a_decoder(kind: Kind) -> None:
 def test_names_that_providers_refuse_are_replaced_and_found_again() -> None:
     long = "a" * 100
     tools = [ToolSpec(name, "", {}) for name in ("a.b", "a/b", "a_b", "7up", long, long + "b", "größe", "")]
-    names = Names(tools)
+    names = ProviderNames(tools)
     wire = [names.to_wire(tool.name) for tool in tools]
     assert wire[:4] == ["a_b_2", "a_b_3", "a_b", "_7up"]
     assert len(set(wire)) == len(tools)

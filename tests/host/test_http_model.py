@@ -14,11 +14,11 @@ from providers import KEY, KINDS, Answer, FakeProvider, Kind, message
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
-    Image,
     ModelError,
     ModelEvent,
     ModelRequest,
     Opaque,
+    Picture,
     Text,
     TextDelta,
     ToolAnswer,
@@ -36,7 +36,7 @@ ROLL = ToolSpec(
     "roll", "Roll dice.", {"type": "object", "properties": {"sides": {"type": "integer"}}, "required": ["sides"]}
 )
 DOTTED = ToolSpec("admin.tools/list", "List tools.", {"type": "object", "properties": {}})
-PIXEL = Image("iVBORw0KGgo=", "image/png")
+PIXEL = Picture("iVBORw0KGgo=", "image/png")
 
 
 def asked(text: str = "Roll two dice", *tools: ToolSpec) -> ModelRequest:

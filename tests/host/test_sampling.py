@@ -12,7 +12,7 @@ from host.saying import Says, use
 from linkspan import Context, Refused, Server
 from linkspan.host.consent import Policy
 from linkspan.host.host import Host
-from linkspan.host.messages import AssistantMessage, Finished, Image, ModelError, ModelRequest, Text, UserMessage
+from linkspan.host.messages import AssistantMessage, Finished, ModelError, ModelRequest, Picture, Text, UserMessage
 from linkspan.host.results import unmarked
 from linkspan.host.sampling import sample_with, sampling_request
 from linkspan.types.base import AudioContent, ImageContent, TextContent
@@ -34,7 +34,7 @@ def test_what_a_server_wants_becomes_a_request_in_which_people_and_model_alterna
     )
     assert sampling_request(params) == ModelRequest(
         [
-            UserMessage([Text("Look:"), Image("AAAA", "image/png"), Text("What is it?")]),
+            UserMessage([Text("Look:"), Picture("AAAA", "image/png"), Text("What is it?")]),
             AssistantMessage([Text("A hat.")]),
             UserMessage([Text("Sure?")]),
         ],

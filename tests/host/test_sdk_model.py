@@ -13,10 +13,10 @@ from providers import KEY, KINDS, Kind, message
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
-    Image,
     ModelError,
     ModelEvent,
     ModelRequest,
+    Picture,
     Text,
     TextDelta,
     ToolAnswer,
@@ -90,7 +90,7 @@ def reply(model: SdkModel, request: ModelRequest) -> list[ModelEvent]:
 
 
 def asked() -> ModelRequest:
-    return ModelRequest([UserMessage([Text("Roll"), Image("AAAA", "image/png")])], [ROLL], "Be brief.", 64)
+    return ModelRequest([UserMessage([Text("Roll"), Picture("AAAA", "image/png")])], [ROLL], "Be brief.", 64)
 
 
 @every_kind

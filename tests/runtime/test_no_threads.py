@@ -138,7 +138,7 @@ def test_a_call_fails_and_leaves_nothing_behind(no_threads: NoThreads) -> None:
         assert "Internal error" in str(called(app, "one"))
     assert called(app, "one")["result"]["content"][0]["text"] == "1"
     assert app.calls.in_threads == 0
-    assert app.endpoint.streams == 0
+    assert len(app.endpoint.streams) == 0
 
 
 def test_a_store_in_memory_delivers_from_the_next_subscription_on(no_threads: NoThreads) -> None:

@@ -100,12 +100,12 @@ def test_clients_are_served_by_the_thread_of_all(caplog: pytest.LogCaptureFixtur
 def test_files_are_watched_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("linkspan.serve.files._SOON", 0.01)
+    monkeypatch.setattr("linkspan.serve.polling._SOON", 0.01)
+    broken = Broken(FileResources.refresh)
+    monkeypatch.setattr(FileResources, "refresh", lambda files: broken(files))
     server = Server("docs")
     server.files("docs://", tmp_path, poll=0.01)
     with SyncClient(server) as client, client.listen(resources=True):
-        broken = Broken(FileResources.refresh)
-        monkeypatch.setattr(FileResources, "refresh", lambda files: broken(files))
         assert broken.worked.wait(30)
     assert logged(caplog) == ["changes of files were not looked for; it is logged once"]
 

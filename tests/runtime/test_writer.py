@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from linkspan.runtime.descriptors import WakePipe, Writer
-from linkspan.runtime.forks import lead_nowhere
+from linkspan.runtime.forks import point_to_devnull
 
 
 class Source:
@@ -38,7 +38,7 @@ def pipe():
 
 def hang_up(reader: int) -> None:
     """Close the reading end, and keep its number, which the fixture closes."""
-    lead_nowhere([reader])
+    point_to_devnull([reader])
 
 
 def read_all(reader: int, lines: int) -> list[int]:
@@ -73,8 +73,8 @@ def test_lines_from_many_threads_leave_once_and_in_order(pipe):
 
 def test_the_reading_thread_never_waits_and_hears_when_there_is_room(pipe):
     reader, fd = pipe
-    source, room = Source(100_000), threading.Event()
-    writer = Writer(source, source.lock, fd, bound=150_000, on_change=room.set)
+    source, room = Source(400_000), threading.Event()
+    writer = Writer(source, source.lock, fd, bound=600_000, on_change=room.set)
     for _ in range(10):
         source.produce()
         writer.flush_now()
@@ -100,7 +100,7 @@ def test_an_output_that_nobody_reads_is_noticed_and_forgotten(pipe, flush):
 
 def test_an_output_that_breaks_frees_those_who_wait(pipe):
     reader, fd = pipe
-    source = Source(100_000)
+    source = Source(2_000_000)
     writer = Writer(source, source.lock, fd, bound=10, on_change=lambda: None)
     for _ in range(2):
         source.produce()
@@ -114,7 +114,7 @@ def test_an_output_that_breaks_frees_those_who_wait(pipe):
 
 def test_the_descriptor_is_given_back_only_when_nobody_writes_any_more(pipe):
     reader, fd = pipe
-    source = Source(300_000)  # more than a pipe holds, so that the writer has to wait
+    source = Source(3_000_000)  # more than a pipe holds, so that the writer has to wait
     writer = Writer(source, source.lock, fd, bound=10_000_000, on_change=lambda: None)
     given_back = threading.Event()
     source.produce()
@@ -161,8 +161,8 @@ def test_large_messages_leave_in_order_and_without_a_copy(pipe):
 
 def test_what_is_not_written_when_the_writer_leaves_counts_no_longer_and_keeps_no_thread_waiting(pipe):
     reader, fd = pipe
-    source = Source(200_000)  # more than a pipe holds, so that the writer has to wait
-    writer = Writer(source, source.lock, fd, bound=300_000, on_change=lambda: None)
+    source = Source(2_000_000)  # more than a pipe holds, so that the writer has to wait
+    writer = Writer(source, source.lock, fd, bound=3_000_000, on_change=lambda: None)
     for _ in range(2):
         source.produce()
         writer.flush_now()

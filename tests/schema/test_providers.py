@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from linkspan.host.dialects.schemas import FORMATS, KEYWORDS, Provider, convert, refused_names
+from linkspan.schema.provider_schemas import FORMATS, KEYWORDS, Provider, convert, refused_names
 
 PROVIDERS: tuple[Provider, ...] = ("openai", "anthropic", "gemini")
 every_provider = pytest.mark.parametrize("provider", PROVIDERS)

@@ -19,7 +19,7 @@ from client.faces import wait_until
 from linkspan import Change, Server, SyncClient
 from linkspan.revisions import LATEST
 from linkspan.stores import SqliteStore, StoreError
-from linkspan.stores.port import Hear
+from linkspan.stores.port import Receiver
 from parcels import EXTENSION, arrived
 from test_transcripts import feed
 
@@ -147,10 +147,10 @@ class Failing(SqliteStore):
             raise StoreError("out of order")
         super().publish(channel, data)
 
-    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
+    def subscribe(self, channel: str, receive: Receiver) -> Callable[[], None]:
         if self.fails:
             raise StoreError("out of order")
-        return super().subscribe(channel, hear)
+        return super().subscribe(channel, receive)
 
 
 def test_after_changes_could_not_be_sent_listeners_elsewhere_are_told_to_look_again(

@@ -307,6 +307,34 @@ def test_what_was_asked_before_the_end_is_answered() -> None:
     assert not serving.is_alive()
 
 
+def test_a_channel_on_which_nothing_can_be_sent_is_closed() -> None:
+    """Only that ends its iteration."""
+
+    class Deaf(Bridge):
+        def send(self, message: str) -> None:
+            raise OSError("the other side is gone")
+
+    here: SimpleQueue[Any] = SimpleQueue()
+    here.put('{"jsonrpc":"2.0","id":1,"method":"ping"}')
+    serving = threading.Thread(target=Server("deaf").attach, args=(Deaf(here, SimpleQueue()),), daemon=True)
+    serving.start()
+    serving.join(60)
+    assert not serving.is_alive()
+
+
+def test_an_async_channel_on_which_nothing_can_be_sent_is_closed() -> None:
+    class Deaf(AsyncBridge):
+        async def send(self, message: str) -> None:
+            raise OSError("the other side is gone")
+
+    async def main() -> None:
+        here: asyncio.Queue[Any] = asyncio.Queue()
+        here.put_nowait('{"jsonrpc":"2.0","id":1,"method":"ping"}')
+        await asyncio.wait_for(Server("deaf").attach(Deaf(here, asyncio.Queue())), 60)
+
+    asyncio.run(main())
+
+
 def test_a_client_that_does_not_read_is_not_read_from() -> None:
     room, taken = threading.Event(), threading.Semaphore(0)
 

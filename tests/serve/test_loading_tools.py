@@ -12,7 +12,7 @@ import pytest
 
 import linkspan
 from linkspan import DuplicateNameError, RegistrationError, Server, SyncClient
-from linkspan.cli.reload import Watch
+from linkspan.runtime.watching import Watch
 
 can_link = pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +15,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from linkspan import Context, LinkspanError, Server
+from linkspan import Context, LinkspanError, Server, StdioTransport
+from linkspan.serve import event_loop
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="event loops of Windows do not watch pipes")
 
@@ -124,6 +126,81 @@ def test_stdio_is_served_on_the_callers_loop_until_the_client_hangs_up(pipes: Pi
 
     asyncio.run(main())
     assert events == ["enter", "leave"]
+
+
+class WithoutReaders(asyncio.SelectorEventLoop):
+    """A loop that watches no descriptors, as Windows' is."""
+
+    def add_reader(self, *_: object) -> None:
+        raise NotImplementedError
+
+
+def test_stdio_is_served_on_a_loop_that_watches_no_descriptors(
+    pipes: Pipes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(event_loop, "needs_pump", lambda _: True)  # as there
+    server, _ = make_server()
+
+    async def main() -> None:
+        serving = asyncio.create_task(server.serve(input_fd=pipes.input_fd, output_fd=pipes.output_fd))
+        pipes.send(line(1, "same_loop"))
+        assert (await asyncio.wait_for(pipes.answer(), 60))["id"] == 1
+        pipes.hang_up()
+        await asyncio.wait_for(serving, 60)
+
+    with asyncio.Runner(loop_factory=WithoutReaders) as runner:
+        runner.run(main())
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("given", ["input_fd", "output_fd"])
+def test_the_stream_that_is_not_given_is_the_process_own(given: str) -> None:
+    code = f"""
+import asyncio, os, sys
+from linkspan import Server
+
+server, (ours, theirs) = Server("half"), os.pipe()
+if {given!r} == "input_fd":
+    os.write(theirs, sys.stdin.buffer.readline())
+    os.close(theirs)
+    asyncio.run(server.serve(input_fd=ours))
+else:
+    asyncio.run(server.serve(output_fd=theirs))
+    os.close(theirs)
+    print(os.read(ours, 65536).decode(), file=sys.stderr)
+"""
+    ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+    done = subprocess.run([sys.executable, "-c", code], input=ping, capture_output=True, timeout=60, check=True)
+    assert json.loads(done.stdout if given == "input_fd" else done.stderr) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_a_transport_that_was_closed_ends_when_it_is_opened(pipes: Pipes) -> None:
+    server, events = make_server()
+    transport = StdioTransport(server, input_fd=pipes.input_fd, output_fd=pipes.output_fd, watch_parent=False)
+    transport.close()
+    assert transport.open() == 0
+    assert "began" not in events
+
+
+def test_timers_on_the_callers_loop_are_set_anew(pipes: Pipes, caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("timers")
+
+    @server.tool(timeout=30.0)
+    async def slow() -> str:
+        await asyncio.sleep(0.01)
+        return "done"
+
+    async def main() -> None:
+        serving = asyncio.create_task(server.serve(input_fd=pipes.input_fd, output_fd=pipes.output_fd))
+        for number in range(3):
+            pipes.send(line(number, "slow") + line(number + 10, "slow"))
+            for _ in range(2):
+                assert (await asyncio.wait_for(pipes.answer(), 60))["result"]["content"][0]["text"] == "done"
+        pipes.hang_up()
+        await asyncio.wait_for(serving, 60)
+
+    asyncio.run(main())
+    assert [each for each in caplog.records if each.name == "asyncio"] == []
 
 
 def test_stdio_ends_when_its_task_is_cancelled(pipes: Pipes) -> None:

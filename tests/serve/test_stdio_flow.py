@@ -247,7 +247,7 @@ def test_workers_wait_while_too_much_is_unsent_and_all_arrives_in_the_end():
 
 def test_of_changes_that_are_not_read_one_of_a_kind_waits():
     server = linkspan.Server("changing")
-    server.tool(name="text")(lambda: "x" * 1_000_000)
+    server.tool(name="text")(lambda: "x" * 3_000_000)  # more than a pipe takes that has been grown
     server.prompt(name="prompt")(lambda: "text")
     served = Served(server)
     about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "slow", "version": "1"}}
@@ -387,7 +387,7 @@ def stream():
 
 def test_requests_wait_while_too_much_is_unsent(stream):
     assert stream.wants_input
-    answers = 10_000  # more than a pipe takes
+    answers = 50_000  # more than a pipe takes that has been grown
     stream.driver.receive_data(ping("p") * answers)
     stream.flush()
     assert not stream.wants_input

@@ -12,6 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkspan import Ask, Client, Context, Depends, RegistrationError, Server, SyncClient, Tool, ToolError
+from linkspan.revisions import LATEST
+from linkspan.revisions.neutral import Peer, Request
+from linkspan.runtime.system import SYSTEM
+from linkspan.server.dependencies import compile_needs
+from linkspan.server.handlers import is_context
+from linkspan.server.steps import Steps, run_steps
 from linkspan.types.messages import PromptReference
 
 events: list[str] = []
@@ -229,6 +235,100 @@ def test_a_plain_dependency_of_an_async_tool_does_not_block_the_loop() -> None:
     assert asyncio.run(both()) == ["1", "open"]
 
 
+def test_an_inline_dependency_of_an_async_tool_runs_on_the_event_loop() -> None:
+    server = Server("shop")
+    threads: list[int] = []
+
+    def opened() -> Iterator[int]:
+        threads.append(threading.get_ident())
+        try:
+            yield 1
+        finally:
+            threads.append(threading.get_ident())
+
+    @server.tool
+    async def tool(
+        one: Annotated[int, Depends(opened, inline=True)],
+        here: Annotated[int, Depends(threading.get_ident, inline=True)],
+        elsewhere: Annotated[int, Depends(lambda: threading.get_ident())],
+    ) -> bool:
+        threads.append(here)
+        return elsewhere not in (here, threading.get_ident()) and here == threading.get_ident()
+
+    assert by_loop(server, "tool", {}) == "true"
+    assert len(threads) == 3
+    assert len(set(threads)) == 1
+
+
+def test_plain_dependencies_that_follow_one_another_are_one_hand_over() -> None:
+    ran: list[bool] = []
+    needs = compile_needs(
+        {
+            "first": Depends(generator),
+            "second": Depends(plain),
+            "here": Depends(lambda: Pool("here"), inline=True),
+            "later": Depends(async_generator),
+            "third": Depends(generator),  # made once
+            "fourth": Depends(lambda: Pool("fourth")),
+        },
+        is_context,
+        is_async=True,
+        blocking=False,
+    )
+    request = Request(1, "tools/call", None, Peer(LATEST))
+
+    def noting(steps: Steps) -> Steps:
+        value: Any = None
+        while True:
+            try:
+                step = steps.send(value)
+            except StopIteration as end:
+                return end.value
+            ran.append(step.blocking)
+            value = yield step
+
+    def run(**pools: Pool) -> str:
+        return " ".join(each.name for each in pools.values())
+
+    steps = needs.provide(run, request, None, {}, lambda error, what: None)
+    assert asyncio.run(run_steps(noting(steps), SYSTEM)) == "pool pool here pool pool fourth"  # type: ignore[arg-type]
+    assert ran == [True, False, True, False, False, True]
+    assert events == ["enter", "plain", "enter", "leave", "leave"]
+
+
+def test_a_dependency_is_not_made_once_its_call_is_cancelled() -> None:
+    server = Server("shop")
+    entered, gate = threading.Event(), threading.Event()
+
+    def first() -> Iterator[None]:
+        entered.set()
+        assert gate.wait(30)
+        try:
+            yield
+        finally:
+            events.append("first again")
+
+    def second(ctx: Context) -> None:
+        events.append("second")
+
+    @server.tool
+    async def tool(_: Annotated[None, Depends(first)], __: Annotated[None, Depends(second)]) -> None: ...
+
+    async def cancel() -> None:
+        async with Client(server) as client:
+            call = asyncio.ensure_future(client.call_tool("tool"))
+            await asyncio.to_thread(entered.wait, 30)
+            call.cancel()
+            await asyncio.wait([call])
+            await client.list_tools()  # the cancellation has arrived
+            gate.set()
+            while not events:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(cancel(), 30))
+    assert events == ["first again"]
+
+
 def test_a_cancelled_call_cleans_up() -> None:
     server = Server("shop")
     entered = threading.Event()
@@ -438,6 +538,7 @@ def test_every_generator_that_was_entered_goes_on_once_in_reverse_order(data: st
     length = data.draw(st.integers(1, 5))
     faults = data.draw(st.lists(st.sampled_from(["", "", "", "before", "after"]), min_size=length, max_size=length))
     asyncs = data.draw(st.lists(st.booleans(), min_size=length, max_size=length))
+    inlines = data.draw(st.lists(st.booleans(), min_size=length, max_size=length))
 
     def make(number: int, below: Callable[..., Any] | None) -> Callable[..., Any]:
         def body(value: int) -> Iterator[int]:
@@ -451,7 +552,7 @@ def test_every_generator_that_was_entered_goes_on_once_in_reverse_order(data: st
                 if faults[number] == "after":
                     raise Trouble(number)
 
-        async def later(value: Any = Depends(below) if below else 0) -> AsyncIterator[int]:
+        async def later(value: Any = Depends(below, inline=inlines[number]) if below else 0) -> AsyncIterator[int]:
             steps = body(value)
             yield_value = next(steps)
             await asyncio.sleep(0)
@@ -462,7 +563,7 @@ def test_every_generator_that_was_entered_goes_on_once_in_reverse_order(data: st
             else:
                 next(steps, None)
 
-        def now(value: Any = Depends(below) if below else 0) -> Iterator[int]:
+        def now(value: Any = Depends(below, inline=inlines[number]) if below else 0) -> Iterator[int]:
             yield from body(value)
 
         return later if asyncs[number] else now

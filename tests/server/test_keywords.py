@@ -72,7 +72,7 @@ def test_the_error_for_tool_lists_its_keywords() -> None:
     with pytest.raises(TypeError) as caught:
         Server().tool(qqqq=False)  # type: ignore[call-overload]
     known = (
-        "name, title, description, icons, meta, inline, tags, when, scopes, annotations, output_schema, structured, "
+        "name, title, description, icons, meta, inline, tags, when, scopes, annotations, output_schema, structured, hold, "
         "timeout, concurrency, max_waiting, isolated, processes, memory, task"
     )
     assert str(caught.value) == f"tool() has no 'qqqq'; it takes {known}"

@@ -15,11 +15,13 @@ from linkspan import (
     Server,
     SyncClient,
 )
+from linkspan.errors import RemoteProtocolError
 from linkspan.flows.client_errors import ServerError
-from linkspan.revisions.neutral import Request
+from linkspan.revisions import REVISIONS
+from linkspan.revisions.neutral import Grant, Peer, Request, TransportInfo
 from linkspan.server.telemetry import Operation
 from linkspan.types.base import Implementation
-from notebook import EXTENSION, NOTES, Note, notebook
+from notebook import EXTENSION, NOTES, GetNoteParams, Note, notebook
 from test_transcripts import feed
 
 
@@ -77,6 +79,22 @@ def test_an_item_with_a_condition_exists_only_for_those_for_whom_it_holds() -> N
         assert Note("recipe") not in guest.list_items(NOTES)
         with pytest.raises(ServerError, match=r"Unknown note: recipe \("):
             guest.request("notes/get", {"name": "recipe"})
+
+
+@pytest.mark.parametrize("era", ["2025-11-25", "2026-07-28"])
+def test_the_scopes_of_an_item_are_those_that_a_token_needs(era: str) -> None:
+    server = notebook()
+    server.items("notes/list").add(Note("will"), scopes=["notes:secret"])
+
+    def get(*scopes: str) -> str:
+        grant = Grant(issuer="https://id.example", scopes=frozenset(scopes))
+        request = Request(1, "notes/get", GetNoteParams(name="will"), Peer(REVISIONS[era]))
+        request.facts = TransportInfo(principal="ann", grant=grant)
+        outcome = server._dispatcher.begin(request)
+        return outcome.message if isinstance(outcome, RemoteProtocolError) else "there"
+
+    assert get("notes:secret") == "there"
+    assert get() == "Forbidden: this needs the scope notes:secret"
 
 
 def test_items_are_switched_off_and_on_by_name_tag_and_kind() -> None:

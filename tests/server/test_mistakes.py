@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,6 +82,10 @@ def forgot_to_call(x: int = helper) -> int:
     return x
 
 
+def forgot_to_make(x: list[int] = list) -> int:
+    return len(x)
+
+
 @dataclasses.dataclass(frozen=True)
 class ForeignDepends:
     """Looks as that of FastAPI does."""
@@ -136,6 +141,29 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         "@server.resource needs the URI of the resource: write @server.resource('docs://helper')",
     ),
     (
+        lambda: Server().resource(),  # type: ignore[call-overload]
+        "@server.resource needs the URI of the resource: write @server.resource('docs://...')",
+    ),
+    *(
+        (
+            partial(Server().completion, *given),
+            "@server.completion needs the prompt or template, and its argument: "
+            "write @server.completion('my_prompt', 'my_argument')",
+        )
+        for given in ((), (helper,), ("a_prompt",), ("a_prompt", helper), (5, "argument"))
+    ),
+    (
+        lambda: Server().handler(),  # type: ignore[call-arg]
+        "@server.handler needs the name of the method: write @server.handler('tools/...')",
+    ),
+    *(
+        (
+            getattr(Server(), name),
+            f"@server.{name} is written without parentheses, above the function",
+        )
+        for name in ("completion_handler", "lifespan", "on_session_end", "resources_read_handler")
+    ),
+    (
         lambda: Server().custom_method(helper),
         "@server.custom_method needs the name of the method: write @server.custom_method('acme/helper')",
     ),
@@ -180,7 +208,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: Server().middleware(5), "middleware is a function, not 5: write @server.middleware above one"),
     (
         lambda: Server().middleware(helper, only=5),
-        "middleware helper: only= takes a list, such as ['tools/call'], not 5",
+        "middleware helper: only= takes a list, such as ['tools/list'], not 5",
     ),
     (lambda: Server().tool(numbers), f"numbers {YIELDS}"),
     (lambda: Server().tool(later_numbers), f"later_numbers {YIELDS}"),
@@ -190,6 +218,10 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: Server().tool(by_default), f"by_default: {FASTAPI}"),
     (lambda: Server().tool(by_hint), f"by_hint: {FASTAPI}"),
     (lambda: Server().tool(through), f"by_default: {FASTAPI}"),
+    (
+        lambda: Server().prompt(forgot_to_make),
+        "forgot_to_make: the default of parameter x is the class list, which nothing calls: write list() for a value of it",
+    ),
     (
         lambda: Server().tool(forgot_to_call),
         "forgot_to_call: the default of parameter x is the function helper, which nothing calls: write "

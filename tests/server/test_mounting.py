@@ -30,7 +30,8 @@ from linkspan.core.call import CallReady, Ports
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import DuplicateNameError
 from linkspan.revisions import LATEST
-from linkspan.revisions.neutral import Grant, TransportInfo
+from linkspan.revisions.neutral import Grant, InputRequired, TransportInfo
+from linkspan.types.base import TextContent
 from linkspan.types.messages import CallToolResult
 from linkspan.wire.jsonrpc import decode
 from linkspan.wire.values import DEFAULT_LIMITS
@@ -95,6 +96,19 @@ def ask(
     answers = [json.loads(each) for each in connection.messages_to_send()]
     answer = next(each for each in answers if each.get("id") == 1)
     return answer["result"] if "result" in answer else answer["error"]
+
+
+def listening(server: Server, facts: TransportInfo) -> ServerConnection:
+    """Return the connection of a client that did a handshake and is told of changes."""
+    connection = server.connect(ports=Ports(nullcontext()))
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    for message in (
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+    ):
+        run(connection, connection.receive(decode(json.dumps(message).encode(), DEFAULT_LIMITS), facts))
+    connection.messages_to_send()
+    return connection
 
 
 def call(server: Server, name: str, facts: TransportInfo | None = None, **arguments: Any) -> str:
@@ -212,7 +226,7 @@ def test_a_long_name_is_cut_and_warned_of(caplog: Any) -> None:
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
-        (lambda shop: shop.mount("weather"), "mount() takes a Server, not 'weather'"),
+        (lambda shop: shop.mount(7), "mount(7): a client cannot connect to a int"),
         (lambda shop: shop.mount(weather(), "-w"), "a prefix has up to 32 letters"),
         (lambda shop: shop.mount(weather(), "w" * 33), "a prefix has up to 32 letters"),
         (lambda shop: shop.mount(weather(), only="forecast"), "mount() takes a list for only="),
@@ -690,7 +704,7 @@ def test_what_one_may_not_see_is_nowhere(
 ) -> None:
     logging.disable(logging.CRITICAL)
     try:
-        inner, shop, mall = Server("inner"), Server("shop"), Server("mall")
+        inner, shop, mall = Server("inner", auto_notify=True), Server("shop"), Server("mall")
         inner.define_tool("secret", handler=lambda: "ok", when=CONDITIONS[own], scopes=needs)
         inner.define_resource("inner://secret", text="ok", when=CONDITIONS[own], scopes=needs)
         shop.mount(inner, "i", when=CONDITIONS[mount], scopes=mount_needs)
@@ -704,6 +718,11 @@ def test_what_one_may_not_see_is_nowhere(
         answer = ask(mall, "tools/call", facts, name="s_i_secret", arguments={})
         read = ask(mall, "resources/read", facts, uri="inner://secret")
         assert ("content" in answer, "contents" in read) == (may, may)
+        listener = listening(mall, facts)
+        inner.remove_tool("secret")
+        heard = [json.loads(each)["method"] for each in listener.messages_to_send()]
+        assert heard == (["notifications/tools/list_changed"] if sees else [])
+        inner.define_tool("secret", handler=lambda: "ok", when=CONDITIONS[own], scopes=needs)
         unknown = ask(mall, "tools/call", facts, name="s_i_secre", arguments={})
         assert ("s_i_secret" in unknown["message"]) is sees
         if not sees:
@@ -789,6 +808,35 @@ def test_a_question_goes_to_the_caller_and_its_answer_to_the_tool(era: str, surr
     ) as client:
         assert client.call_tool("i_order", {"pizza": "Margherita"}).text == "30 cm Margherita Ann"
         assert client.get_prompt("i_menu").messages[0].content.text == "menu for 4"
+
+
+@pytest.mark.parametrize("outer_layer", [False, True])
+@pytest.mark.parametrize("levels", [0, 1, 3])
+def test_middleware_may_answer_in_place_of_a_tool_that_asks(levels: int, outer_layer: bool) -> None:
+    shop = inner = Server("inner")
+
+    @inner.tool
+    def order(ctx: Context) -> str:
+        return f"{ctx.ask('size', int, 'Which size?')} cm"
+
+    @inner.middleware(only=["tools/call"])
+    def usual_size(call: Any) -> Any:
+        outcome = yield
+        return CallToolResult([TextContent("28 cm")]) if isinstance(outcome, InputRequired) else outcome
+
+    for _ in range(levels):
+        around = Server("around")
+        around.mount(shop)
+        shop = around
+
+    if outer_layer:
+
+        @shop.middleware
+        def passes(call: Any) -> Any:
+            yield
+
+    with SyncClient(shop, elicitation=lambda form: pytest.fail("it was asked")) as client:
+        assert client.call_tool("order").text == "28 cm"
 
 
 @pytest.mark.parametrize("levels", [1, 3])

@@ -368,19 +368,23 @@ def test_what_raised_in_one_process_runs_in_another(tool: str, tmp_path: Path) -
     assert len(runs) == 2
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(("a", "tuple"), "a tuple"), ([("a",), "b"], "a list"), ({"a": ["b", ("c",)]}, "a dict")],
+)
 def test_a_value_that_cannot_be_stored_stays_where_it_is_and_does_not_run_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    value: object, shown: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs: list[int] = []
 
     def work() -> object:
         runs.append(1)
-        return ("a", "tuple")
+        return value
 
     one, other = flaky(tmp_path, work)
     first = one.call("pay")
-    assert [text(one.answer(first, YES, "pay")) for _ in range(2)] == ["('a', 'tuple')"] * 2
-    assert "returned a tuple, which other processes cannot have" in caplog.text
+    assert [text(one.answer(first, YES, "pay")) for _ in range(2)] == [str(value)] * 2
+    assert f"returned {shown}, which other processes cannot have" in caplog.text
     assert other.answer(first, YES, "pay")["isError"]
     assert "which only that process has: return text, numbers, lists or mappings" in caplog.text
     assert runs == [1]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkspan.errors import INVALID_PARAMS, LocalProtocolError, RemoteProtocolError
-from linkspan.server.catalogue import Page, paginate
+from linkspan.server.catalogue import ListPage, paginate
 
 ITEMS = [(1, "a"), (2, "b"), (4, "d"), (5, "e")]
 
@@ -41,19 +41,19 @@ def test_pages_are_the_list_in_order(page_size: int | None, pages: list[list[str
 
 @pytest.mark.parametrize("page_size", [None, 2])
 def test_an_empty_list_is_one_empty_page(page_size: int | None) -> None:
-    assert paginate([], None, page_size) == Page([], None)
+    assert paginate([], None, page_size) == ListPage([], None)
 
 
 def test_the_list_goes_on_where_a_removed_item_was() -> None:
     cursor = paginate(ITEMS, None, 2).next_cursor
-    assert paginate([(1, "a"), (4, "d"), (5, "e")], cursor, 2) == Page(["d", "e"], None)
+    assert paginate([(1, "a"), (4, "d"), (5, "e")], cursor, 2) == ListPage(["d", "e"], None)
     assert paginate([(4, "d"), (5, "e")], cursor, 2).items == ["d", "e"]
-    assert paginate([(1, "a"), (2, "b")], cursor, 2) == Page([], None)
-    assert paginate([], cursor, 2) == Page([], None)
+    assert paginate([(1, "a"), (2, "b")], cursor, 2) == ListPage([], None)
+    assert paginate([], cursor, 2) == ListPage([], None)
 
 
 def test_without_a_page_size_a_cursor_yields_all_of_the_rest() -> None:
-    assert paginate(ITEMS, paginate(ITEMS, None, 1).next_cursor, None) == Page(["b", "d", "e"], None)
+    assert paginate(ITEMS, paginate(ITEMS, None, 1).next_cursor, None) == ListPage(["b", "d", "e"], None)
 
 
 @given(st.data())

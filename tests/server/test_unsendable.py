@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from linkspan import Context, RemoteProtocolError, Server, TextContent, ToolError, ToolResponse
+from linkspan import Context, InputRequired, RemoteProtocolError, Server, TextContent, ToolError, ToolResponse
 from linkspan.core.call import Ports
 from linkspan.revisions import LATEST
+from linkspan.revisions.neutral import ELICIT, InputRequest
+from linkspan.types.messages import ElicitParams
+from talk import connected, say
 
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": LATEST.date,
@@ -123,3 +126,20 @@ def test_a_schema_made_of_other_mappings_than_dictionaries_is_listed() -> None:
     assert answer is not None
     schema = json.loads(answer)["result"]["tools"][0]["inputSchema"]
     assert schema == {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_a_question_that_cannot_be_sent_is_the_authors_exception(modern: bool) -> None:
+    server = Server()
+
+    @server.tool
+    def asks() -> InputRequired:
+        params = ElicitParams(message="m", mode="form", requested_schema={"properties": {"a": object()}})
+        return InputRequired({"q": InputRequest(ELICIT, params)})
+
+    asking = {"elicitation": {}}
+    connection = server.connect() if modern else connected(server, capabilities=asking)
+    meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": asking} if modern else {}
+    (answer,) = say(connection, "tools/call", 1, name="asks", _meta=meta)
+    assert "Internal error occurred (incident " in json.dumps(answer)
+    assert "result" in say(connection, "tools/list", 2, _meta=meta)[0], "it serves on"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from linkspan.stores import MemoryStore, StoreError
-from linkspan.stores.key_ring import longest_use, note_use, read_keys, rotate_keys
+from linkspan.stores.key_ring import longest_use, read_keys, record_use, rotate_keys
 
 
 def test_all_processes_read_the_key_that_one_of_them_made() -> None:
@@ -31,7 +31,8 @@ def test_a_new_key_opens_at_once_and_seals_when_every_process_has_read_it() -> N
     assert first == old
     assert read_keys(store, 1030.0) == [second, old]
     assert read_keys(store, 1119.0) == [second, old]
-    assert read_keys(store, 1121.0) == [second]
+    assert read_keys(store, 1120.0) == [second]
+    assert rotate_keys(store, 1120.0, keep=60.0) == 2
 
 
 def test_of_several_new_keys_the_newest_that_is_settled_seals() -> None:
@@ -65,14 +66,14 @@ def test_of_deployments_with_different_figures_the_longest_is_needed_whichever_w
     store = MemoryStore()
     assert longest_use(store, 0.0) is None
     for seconds in (86400.0, 60.0, 3600.0):
-        note_use(store, seconds, 0.0)
+        record_use(store, seconds, 0.0)
         assert longest_use(store, 1.0) == 86400.0
 
 
 def test_a_use_is_noted_again_in_a_store_that_has_lost_its_records() -> None:
     old, new = MemoryStore(), MemoryStore()
     for store in (old, new):
-        note_use(store, inf, 0.0)
+        record_use(store, inf, 0.0)
         assert longest_use(store, 1.0) == inf
 
 
@@ -85,13 +86,13 @@ def test_a_use_counts_for_a_week_after_it_was_noted_and_is_written_again_after_h
         return put(key, *arguments, **options)
 
     store.put = counted  # type: ignore[method-assign]
-    note_use(store, inf, 0.0)  # its server is retired after this
+    record_use(store, inf, 0.0)  # its server is retired after this
     for now in range(0, int(WEEK), 3600):
-        note_use(store, 60.0, float(now))
+        record_use(store, 60.0, float(now))
     assert longest_use(store, WEEK - 1) == inf
     assert longest_use(store, WEEK + 1) == 60.0
     assert len(puts) == 3
-    note_use(store, 60.0, 2 * WEEK)
+    record_use(store, 60.0, 2 * WEEK)
     assert len(puts) == 4
     assert longest_use(store, 3 * WEEK - 1) == 60.0
     assert longest_use(store, 3 * WEEK) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
@@ -11,6 +13,7 @@ import pytest
 from linkspan import LinkspanError
 from linkspan.stores import Bounds, Store, StoreError, open_store
 from linkspan.stores.clock import StoreClock
+from linkspan.stores.jetstream import JetStream
 from linkspan.testing.store_contract import CHECKS
 from stores.store_servers import (
     eventually,
@@ -92,6 +95,45 @@ def test_a_subscription_that_is_not_confirmed_in_time_is_an_error_and_leaves_no_
         store.close()
 
 
+def test_what_was_published_on_a_connection_that_is_lost_is_an_error() -> None:
+    """Until the server has answered, it may not have it."""
+
+    class Lost:
+        async def flush(self, timeout: float) -> None:
+            raise OSError("the connection is lost")
+
+    async def flush() -> None:
+        stream = JetStream(None, "nats://127.0.0.1", {}, timeout=10.0, lost=list)
+        stream.client = Lost()
+        await stream.flush()
+
+    with pytest.raises(OSError, match="the connection is lost"):
+        asyncio.run(flush())
+
+
+def test_a_connection_whose_server_refuses_the_streams_is_closed() -> None:
+    class Library:
+        is_open = True
+
+        async def connect(self, *_: object, **__: object) -> Library:
+            return self
+
+        def jetstream(self) -> Library:
+            return self
+
+        async def add_stream(self, **_: object) -> None:
+            raise OSError("no JetStream here")
+
+        async def close(self) -> None:
+            self.is_open = False
+
+    library = Library()
+    stream = JetStream(library, "nats://127.0.0.1", {"records": (["records.*"], 1)}, timeout=10.0, lost=list)
+    with pytest.raises(OSError, match="no JetStream here"):
+        asyncio.run(stream.connected())
+    assert not library.is_open
+
+
 def test_a_late_answer_to_what_was_published_does_not_end_the_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,6 +158,21 @@ def test_no_server_is_an_error_with_a_sentence() -> None:
 
 def test_a_forked_process_has_a_connection_of_its_own(server: str) -> None:
     fork_with_a_store(server)
+
+
+def test_a_store_that_begins_afresh_opens_a_connection_for_the_time_and_closes_it(server: str) -> None:
+    from linkspan.stores.nats import NatsStore
+
+    store = NatsStore(server, namespace="afresh")
+    first = store._messages.client
+    store.start_afresh()
+    assert abs(store._ask_time() - time.time()) < 60
+    second = store._messages.client
+    assert second is not first
+    store._wait_for(first.close)
+    store.close()
+    assert second.is_closed
+    store.close()  # a second time
 
 
 def test_all_machines_go_by_the_clock_of_the_server(server: str, monkeypatch: pytest.MonkeyPatch) -> None:

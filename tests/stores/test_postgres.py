@@ -6,12 +6,16 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from queue import Queue
+from typing import Any, Final
 
 import pytest
 
-from linkspan import LinkspanError
+from client.faces import wait_until
+from linkspan import LinkspanError, Server
 from linkspan.stores import Store, StoreError, open_store
 from linkspan.stores.opening import schema_of
+from linkspan.stores.postgres import PostgresStore
+from linkspan.stores.subscribers import Subscribers
 from linkspan.testing.store_contract import CHECKS
 from stores.store_servers import (
     eventually,
@@ -22,6 +26,11 @@ from stores.store_servers import (
     postgres_server,
     standing_still,
 )
+
+TASKS: Final = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +139,36 @@ def test_messages_are_delivered_on_after_an_unexpected_error(server: str, monkey
     goes_on_after_an_unexpected_error(open_store(f"{server}&namespace=mistaken"), monkeypatch)
 
 
+@pytest.mark.parametrize("fails", ["the first statement", "the thread"])
+def test_a_listener_that_cannot_begin_leaves_no_connection(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    from linkspan.stores.postgres import _PostgresListener
+
+    class Connection:
+        """A store with one connection, and that connection."""
+
+        is_open = True
+
+        def connect(self) -> Connection:
+            return self
+
+        def execute(self, _: str) -> None:
+            if fails == "the first statement":
+                raise RuntimeError(fails)
+
+        def close(self) -> None:
+            self.is_open = False
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("the thread")
+
+    connection: Any = Connection()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match=fails):
+        _PostgresListener(connection, OSError, "linkspan", Subscribers())
+    assert not connection.is_open
+
+
 def test_no_server_is_an_error_with_a_sentence() -> None:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     with pytest.raises(StoreError, match="the store in PostgreSQL failed: "):
@@ -165,3 +204,53 @@ def test_a_user_who_may_not_create_tables_uses_those_that_are_there(server: str)
 
 def test_all_machines_go_by_the_clock_of_the_server(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_by_the_clock_of_its_server(f"{server}{'&' if '?' in server else '?'}namespace=clocks", monkeypatch)
+
+
+def test_keys_are_scheduled_and_taken_out_together(server: str) -> None:
+    store = PostgresStore(server, namespace="together")
+    for changes in (
+        [("a", "one", 1.0), ("a", "two", 2.0), ("b", "one", 3.0)],
+        [("a", "one", None), ("a", "two", 4.0), ("b", "two", 5.0)],
+        [("b", "one", None), ("b", "nothing", None)],
+    ):
+        store.schedule_together(changes)
+    store.schedule_together([])
+    assert store.due("a", 10.0, 10) == ["two"]
+    assert store.due("a", 3.0, 10) == []
+    assert store.due("b", 10.0, 10) == ["two"]
+    store.close()
+
+
+def test_a_task_takes_few_statements(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = PostgresStore(server, namespace="statements")
+    mcp = Server("counting", store=store)
+    told = threading.Event()
+
+    @mcp.tool(task=True)
+    def work() -> str:
+        assert told.wait(60)
+        return "done"
+
+    statements: list[str] = []
+    run = PostgresStore._run
+
+    def counted(store: PostgresStore, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        if not statement.startswith(
+            ("SELECT key", "SELECT value", "SELECT extract")
+        ):  # looks, some of them now and then
+            statements.append(statement)
+        return run(store, statement, *values)
+
+    def call(method: str, **params: object) -> Any:
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": TASKS}}
+        return mcp.handle(request)["result"]
+
+    mcp.handle({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "nothing"}})
+    monkeypatch.setattr(PostgresStore, "_run", counted)
+    monkeypatch.setattr(PostgresStore, "_purge_if_due", lambda _: None)
+    made = call("tools/call", name="work", arguments={})["taskId"]
+    told.set()
+    wait_until(lambda: call("tasks/get", taskId=made)["status"] == "completed")
+    wait_until(lambda: len(statements) >= 5)
+    assert len(statements) == 5, statements
+    store.close()

@@ -93,6 +93,20 @@ def test_a_channel_without_subscribers_is_left(server: str) -> None:
     other.close()
 
 
+def test_a_store_that_is_closed_has_no_connection(server: str) -> None:
+    other = open_store(server)
+
+    def connections() -> set[str]:
+        return {each["id"] for each in other._client.client_list()}  # type: ignore[attr-defined]
+
+    before, store = connections(), open_store(server)
+    store.subscribe("channel", print)
+    assert len(connections() - before) == 2
+    store.close()
+    wait_until(lambda: not connections() - before)
+    other.close()
+
+
 def test_messages_are_delivered_on_after_an_unexpected_error(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on_after_an_unexpected_error(open_store(server), monkeypatch)
 

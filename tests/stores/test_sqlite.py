@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from queue import Queue
@@ -16,6 +17,7 @@ import pytest
 from client.faces import wait_until
 from linkspan import LinkspanError
 from linkspan.stores import MemoryStore, SealedStore, SqliteStore, StoreError, open_store, sqlite
+from linkspan.stores.opening import _with_namespace
 from linkspan.stores.subscribers import Subscribers
 from stores.store_servers import delete_store
 
@@ -231,6 +233,12 @@ def test_a_url_that_opens_none_is_refused_with_what_to_write(url: str, problem: 
         open_store(url)
 
 
+def test_what_else_a_url_says_is_for_the_server() -> None:
+    address = "redis://host:6379/0?protocol=3&client_name="
+    assert _with_namespace(f"{address}&namespace=mine") == (address, {"namespace": "mine"})
+    assert _with_namespace(address) == (address, {})
+
+
 def test_a_store_that_breaks_the_contract_is_named(tmp_path: Path) -> None:
     from linkspan.testing import check_store
 
@@ -347,3 +355,99 @@ def test_a_subscriber_is_removed_once() -> None:
     assert subscribers.remove("channel", print)
     assert not subscribers.remove("channel", print)
     assert not subscribers.remove("another", print)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="what is open can be seen on Linux only")
+def test_a_file_that_is_no_database_is_closed_though_somebody_keeps_the_error(tmp_path: Path) -> None:
+    """The error holds the frames that it came through, and with these the connection."""
+    path = tmp_path.resolve() / "store.db"
+    path.write_bytes(b"no database " * 1000)
+    with pytest.raises(StoreError) as kept:
+        SqliteStore(path)
+    opened = [os.path.realpath(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd")]
+    assert str(path) not in opened
+    assert kept.value.__context__ is not None
+
+
+class Connections(list[sqlite3.Connection]):
+    """All connections that are made, which are not closed by being forgotten."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        connect = sqlite._connect
+
+        def connected(path: Path, busy_timeout: float) -> sqlite3.Connection:
+            self.append(connect(path, busy_timeout))
+            return self[-1]
+
+        monkeypatch.setattr(sqlite, "_connect", connected)
+
+    def opened(self) -> list[bool]:
+        """Return whether each is open."""
+        return [_is_open(each) for each in self]
+
+
+def _is_open(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.total_changes  # noqa: B018
+    except sqlite3.ProgrammingError:
+        return False
+    return True
+
+
+def test_every_connection_is_closed_with_its_file_or_its_last_subscription_or_its_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Connections(monkeypatch)
+    store, received = SqliteStore(tmp_path / "store.db"), Queue[bytes | None]()
+    store.put("key", b"value")
+    assert made.opened() == [True]
+    delete_store(tmp_path / "store.db")
+    wait_until(lambda: store.get("key") is None)
+    assert made.opened() == [False, True]
+    leave = store.subscribe("channel", received.put)
+    assert made.opened() == [False, True, True]
+    leave()
+    wait_until(lambda: made.opened() == [False, True, False])
+    store.subscribe("channel", received.put)
+    store.close()
+    wait_until(lambda: made.opened() == [False] * 4)
+
+
+def test_a_subscription_for_which_there_is_no_thread_leaves_no_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made = Connections(monkeypatch)
+    store, received = SqliteStore(tmp_path / "store.db"), Queue[bytes | None]()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            store.subscribe("channel", received.put)
+    assert made.opened() == [True, False]
+    store.subscribe("channel", received.put)
+    store.publish("channel", b"data")
+    assert received.get(timeout=30) == b"data"
+    store.close()
+
+
+def test_a_connection_whose_first_statements_fail_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OSError("the disk is away")
+
+    made = Connections(monkeypatch)
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite, "_TABLES", {"records": "CREATE nonsense"})
+        with pytest.raises(StoreError):
+            SqliteStore(tmp_path / "store.db")
+    assert made.opened() == [False]
+    store = SqliteStore(tmp_path / "store.db")
+    store.put("key", b"value")
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite, "_identity", fail)
+        with pytest.raises(StoreError, match="the disk is away"):
+            store.subscribe("channel", print)
+    assert made.opened()[-1] is False
+    store.close()
+    assert not any(made.opened())

@@ -21,20 +21,18 @@ from linkspan.auth.identities import Enterprise, Identity, OAuth
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch, same_issuer
 from linkspan.auth.network import hosts_of, origin_of, shown, without_credentials
 from linkspan.auth.tokens import Nonces, Tokens
-from linkspan.core.auth_flow import AuthFlow, Http, Load, Lock, Save, StoreKey, Unlock
+from linkspan.core.auth_flow import AuthFlow, Http, LoadLogin, Lock, SaveLogin, StoreKey, Unlock
 from linkspan.flows.client_errors import (
     AuthorizationError,
     ClientError,
     InsufficientScope,
     LoginRequired,
     LoginTimeout,
-    Origin,
+    ServerOrigin,
 )
 from linkspan.wire.challenges import Challenge, is_scope, read_challenges, read_scopes
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import one_line
-
-__all__ = ["Attempt", "Authorizer", "LoggedOut"]
 
 T = TypeVar("T")
 
@@ -75,7 +73,7 @@ class Attempt:
         self.nonces: int = previous.nonces if previous is not None else 0
 
 
-class _Known(msgspec.Struct, frozen=True, omit_defaults=True):
+class _KnownServer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is stored of a server besides its tokens."""
 
     server: ServerMetadata
@@ -85,11 +83,11 @@ class _Known(msgspec.Struct, frozen=True, omit_defaults=True):
     """The client that refreshes the login, whatever else registers there later; a secret that the user gave is not in it."""
 
 
-class _Held(msgspec.Struct, frozen=True):
+class _HeldLogin(msgspec.Struct, frozen=True):
     """A login as requests use it; assigned as a whole, so that another thread never sees parts of two."""
 
     tokens: Tokens
-    known: _Known
+    known: _KnownServer
     key: ProofKey | None
 
 
@@ -105,7 +103,7 @@ class Authorizer:
 
     def __init__(
         self,
-        origin: Origin,
+        origin: ServerOrigin,
         url: str,
         auth: Identity,
         *,
@@ -132,7 +130,7 @@ class Authorizer:
         self._context = LoginContext(self._url, now, token_bytes, self._nonces, login_seconds)
         self._origin = origin_of(self._url)
         self._loaded = not self._person
-        self._held: _Held | None = None
+        self._held: _HeldLogin | None = None
         self._ended = ""
         """Why there is no login any more, if there was one."""
         self._renew_after = 0.0
@@ -324,7 +322,28 @@ class Authorizer:
                 f"the server refuses the stored login ({reason})",
                 "; if it refuses the new login, too, its log has the reason [LS-416]",
             )
-        yield from self._obtain(found, scopes, challenges)
+        if self._person:
+            yield from self._obtain_once(attempt.token, found, scopes, challenges)
+        else:
+            yield from self._obtain(found, scopes, challenges)
+
+    def _obtain_once(
+        self, refused: str | None, found: Discovered, scopes: Collection[str], challenges: Sequence[Challenge]
+    ) -> AuthFlow[None]:
+        """Let the person log in for one process at a time: the others use that login, and open no page of their own."""
+        place = ("login", self._account, self._url)
+        try:
+            yield Lock(place, self._context.seconds)
+        except TimeoutError:
+            raise AuthorizationFailure("another process waits for this login, which was not finished") from None
+        try:
+            yield from self._load()
+            if self._held is None or self._held.tokens.access_token == refused:
+                yield from self._obtain(found, scopes, challenges)
+        except (AuthorizationFailure, LoginTimedOut):
+            yield Unlock(place)
+            raise
+        yield Unlock(place)
 
     def _step_up(self, challenges: Sequence[Challenge], operation: str) -> AuthFlow[None]:
         """Get a token with more scopes: those that were granted, and those of the challenge (AU-C43)."""
@@ -412,10 +431,10 @@ class Authorizer:
             unrevoked = failure.problem
         yield from self._forget(held.tokens)
         yield from forget_registration(held.tokens.issuer, held.tokens.client_id)
-        yield Save(self._pointer, None)
+        yield SaveLogin(self._pointer, None)
         return LoggedOut(held.tokens.issuer, unrevoked)
 
-    def _revoke(self, held: _Held) -> AuthFlow[str | None]:
+    def _revoke(self, held: _HeldLogin) -> AuthFlow[str | None]:
         """Let the authorization server forget the tokens (RFC 7009); return why it did not. Raises: AuthorizationFailure."""
         tokens, server = held.tokens, held.known.server
         if server.revocation_endpoint is None:
@@ -447,16 +466,16 @@ class Authorizer:
         )
         if client is not None and not client.dynamic:
             client = msgspec.structs.replace(client, client_secret=None)
-        known = _Known(found.server, found.resource, tokens.client_id, client)
+        known = _KnownServer(found.server, found.resource, tokens.client_id, client)
         if not self._person:  # its credentials get the next token
             tokens = msgspec.structs.replace(tokens, refresh_token=None)
         else:
             place, replaced = self._place(tokens), (yield from self._replaced())
-            yield Save(place, encode(tokens))
-            yield Save(self._pointer, encode(known))
+            yield SaveLogin(place, encode(tokens))
+            yield SaveLogin(self._pointer, encode(known))
             for each in replaced - {place}:
-                yield Save(each, None)
-        self._held, self._loaded, self._ended = _Held(tokens, known, key), True, ""
+                yield SaveLogin(each, None)
+        self._held, self._loaded, self._ended = _HeldLogin(tokens, known, key), True, ""
         return tokens
 
     def _replaced(self) -> AuthFlow[set[StoreKey]]:
@@ -465,7 +484,7 @@ class Authorizer:
         Nothing else would ever find them. That of a client that the user gave stays.
         """
         found = {self._place(self._held.tokens)} if self._held is not None else set[StoreKey]()
-        stored = decode_or_none((yield Load(self._pointer)), _Known)
+        stored = decode_or_none((yield LoadLogin(self._pointer)), _KnownServer)
         if stored is not None and stored.client is not None and stored.client.dynamic:
             found.add(self._place(_login_of(stored)))
         return found
@@ -475,25 +494,26 @@ class Authorizer:
         if tokens.refresh_token is None:
             return False
         try:
-            yield from self._refresh(tokens, _Known(found.server, found.resource, tokens.client_id))
+            yield from self._refresh(tokens, _KnownServer(found.server, found.resource, tokens.client_id))
         except AuthorizationFailure as failure:
             if failure.error is None or not failure.reached:
                 raise
         return self._held is not None and self._held.tokens.access_token != tokens.access_token
 
-    def _refresh(self, tokens: Tokens, known: _Known) -> AuthFlow[None]:
+    def _refresh(self, tokens: Tokens, known: _KnownServer) -> AuthFlow[None]:
         """Renew tokens, once across processes. Raises: AuthorizationFailure; a login that was refused is forgotten."""
         place = self._place(tokens)
         yield Lock(place)
         try:
-            current = decode_or_none((yield Load(place)), Tokens)
+            current = decode_or_none((yield LoadLogin(place)), Tokens)
             if current is None or current.refresh_token is None:
                 self._held = None  # another process has logged out
             elif current.access_token != tokens.access_token and not current.is_due(self._now()):
                 self._held = _hold(current, known)  # another process has renewed them
             else:
                 renewed = yield from self._renew(current, current.refresh_token, known)
-                yield Save(place, encode(renewed))  # before it is used: the old refresh token may be invalid by now
+                # Before it is used: the old refresh token may be invalid by now.
+                yield SaveLogin(place, encode(renewed))
                 self._held = _hold(renewed, known)
         except AuthorizationFailure as failure:
             if failure.error in _OVER:
@@ -505,7 +525,7 @@ class Authorizer:
             raise
         yield Unlock(place)
 
-    def _renew(self, current: Tokens, refresh_token: str, known: _Known) -> AuthFlow[Tokens]:
+    def _renew(self, current: Tokens, refresh_token: str, known: _KnownServer) -> AuthFlow[Tokens]:
         client = yield from self._client_of(current, known)
         if client is None:
             raise AuthorizationFailure("the client of this login is no longer registered", error="invalid_client")
@@ -521,7 +541,7 @@ class Authorizer:
             yield from at_server.obtain(form, resource=current.resource, requested=current.requested, before=current)
         )
 
-    def _client_of(self, tokens: Tokens, known: _Known) -> AuthFlow[Registered | None]:
+    def _client_of(self, tokens: Tokens, known: _KnownServer) -> AuthFlow[Registered | None]:
         """Return the client to which a login belongs."""
         if not isinstance(self.auth, OAuth):
             return None
@@ -529,14 +549,14 @@ class Authorizer:
 
     def _load(self) -> AuthFlow[None]:
         """Read what is stored, and use it if it is for this identity."""
-        held: _Held | None = None
+        held: _HeldLogin | None = None
         auth = self.auth
-        known = decode_or_none((yield Load(self._pointer)), _Known) if isinstance(auth, OAuth) else None
+        known = decode_or_none((yield LoadLogin(self._pointer)), _KnownServer) if isinstance(auth, OAuth) else None
         if isinstance(auth, OAuth) and known is not None:
             ours = auth.issuer is None or same_issuer(auth.issuer, known.server.issuer)
             ours = ours and auth.client_id in (None, known.client_id)
             place = self._place(_login_of(known))
-            tokens = decode_or_none((yield Load(place)), Tokens) if ours else None
+            tokens = decode_or_none((yield LoadLogin(place)), Tokens) if ours else None
             held = _hold(tokens, known) if tokens is not None else None
         self._held = held
         if held is not None:
@@ -544,7 +564,7 @@ class Authorizer:
         self._loaded = True
 
     def _forget(self, tokens: Tokens) -> AuthFlow[None]:
-        yield Save(self._place(tokens), None)
+        yield SaveLogin(self._place(tokens), None)
         self._held = None
 
     @property
@@ -628,11 +648,11 @@ def _disagreement() -> AuthorizationFailure:
     )
 
 
-def _hold(tokens: Tokens, known: _Known) -> _Held:
-    return _Held(tokens, known, _key_of(tokens))
+def _hold(tokens: Tokens, known: _KnownServer) -> _HeldLogin:
+    return _HeldLogin(tokens, known, _key_of(tokens))
 
 
-def _login_of(known: _Known) -> Tokens:
+def _login_of(known: _KnownServer) -> Tokens:
     """Return tokens that are stored in the same place as those of a server; their values are not known."""
     return Tokens("", known.server.issuer, known.client_id, known.resource)
 

@@ -12,17 +12,6 @@ from typing import Final
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata
 from linkspan.wire.challenges import basic_credentials
 
-__all__ = [
-    "BASIC",
-    "FORM",
-    "POST",
-    "choose_method",
-    "client_authentication",
-    "is_refused",
-    "repeated_in_form",
-    "ways_to_authenticate",
-]
-
 FORM: Final = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
 """The headers of a request to a token endpoint."""
 BASIC: Final = "client_secret_basic"
@@ -58,9 +47,8 @@ def ways_to_authenticate(server: ServerMetadata, method: str) -> list[str]:
 
 def is_refused(way: str, error: str | None) -> bool:
     """Return whether an error response refuses this way to authenticate, so that another one may be taken."""
-    return error == "invalid_client" or (
-        error == "invalid_request" and way == BASIC
-    )  # it counts client_id as a second one
+    counts_client_id = error == "invalid_request" and way == BASIC  # as a second way
+    return error == "invalid_client" or counts_client_id
 
 
 def client_authentication(client_id: str, client_secret: str | None, way: str) -> tuple[dict[str, str], dict[str, str]]:

@@ -16,23 +16,10 @@ from linkspan.auth.client_authentication import BASIC, POST, choose_method
 from linkspan.auth.identities import Discreet, OAuth
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_document, decode_or_none, fetch
 from linkspan.auth.network import origin_of
-from linkspan.core.auth_flow import AuthFlow, Http, HttpUnavailable, Listen, Load, Save
+from linkspan.core.auth_flow import AuthFlow, AwaitRedirect, Http, HttpUnavailable, LoadLogin, SaveLogin
 from linkspan.types.base import JSONObject
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import one_line, redact
-
-__all__ = [
-    "DEVICE_GRANT",
-    "Registered",
-    "RegistrationRequest",
-    "client_metadata",
-    "forget_registration",
-    "given_client",
-    "keep_registration",
-    "known_client",
-    "register",
-    "said_by",
-]
 
 DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _METHODS: Final = ("none", BASIC, POST)
@@ -74,14 +61,14 @@ class RegistrationRequest(msgspec.Struct, frozen=True):
         return list(dict.fromkeys((self.scopes, self.least, ())))
 
 
-class _Response(msgspec.Struct):
+class _RegistrationResponse(msgspec.Struct):
     client_id: str
     client_secret: str | None = None
     client_secret_expires_at: float | None = None
     token_endpoint_auth_method: str | None = None
 
 
-class _Refused(msgspec.Struct):
+class _RegistrationRefused(msgspec.Struct):
     error: str | None = None
     error_description: str | None = None
 
@@ -113,7 +100,7 @@ def register(auth: OAuth, server: ServerMetadata, wanted: RegistrationRequest, n
 def keep_registration(issuer: str, client: Registered) -> AuthFlow[None]:
     """Store a registration, for the next login at this authorization server."""
     if client.dynamic:
-        yield Save(("registration", issuer), encode(client))
+        yield SaveLogin(("registration", issuer), encode(client))
 
 
 def known_client(
@@ -139,9 +126,9 @@ def given_client(
     They are sent to one authorization server only: to `issuer`, or to the first that is met. `signs`: it needs no secret.
     """
     key = ("client", client_id)
-    bound: bytes | None = yield Load(key)
+    bound: bytes | None = yield LoadLogin(key)
     if bound is None:
-        yield Save(key, server.issuer.encode())
+        yield SaveLogin(key, server.issuer.encode())
     elif issuer is None and bound.decode() != server.issuer:
         raise AuthorizationFailure(
             f"the credentials of client {client_id!r} belong to {bound.decode()}, but this server uses {server.issuer}",
@@ -168,14 +155,14 @@ def client_metadata(
 def forget_registration(issuer: str, client_id: str | None = None) -> AuthFlow[None]:
     """Forget a dynamic registration; with `client_id` only the one of that client."""
     key = ("registration", issuer)
-    stored = decode_or_none((yield Load(key)), Registered)
+    stored = decode_or_none((yield LoadLogin(key)), Registered)
     if stored is not None and client_id in (None, stored.client_id):
-        yield Save(key, None)
+        yield SaveLogin(key, None)
 
 
 def said_by(body: bytes, status: int, secrets: Collection[str] = ()) -> tuple[str | None, str]:
     """Return the error code of an OAuth error response, and its reason in one line that is safe to show."""
-    refused = decode_or_none(body, _Refused)
+    refused = decode_or_none(body, _RegistrationRefused)
     if refused is None:
         return None, f"status {status}"
     words = ": ".join(each for each in (refused.error, refused.error_description) if each)
@@ -200,7 +187,7 @@ def _register_dynamically(
         error, reason = said_by(result.body, result.status)
         if not attempts or error not in _ABOUT_SCOPES:
             raise _not_registered(server, auth, result.status, error, reason)
-    response = decode_document(result.body, _Response, endpoint)
+    response = decode_document(result.body, _RegistrationResponse, endpoint)
     method = response.token_endpoint_auth_method or method
     if method not in _METHODS or (method != "none" and not response.client_secret):
         raise AuthorizationFailure(
@@ -236,21 +223,23 @@ def _by_hand(auth: OAuth) -> str:
 
 
 def _stored(issuer: str, now: float) -> AuthFlow[Registered | None]:
-    found = decode_or_none((yield Load(("registration", issuer))), Registered)
+    found = decode_or_none((yield LoadLogin(("registration", issuer))), Registered)
     return None if found is not None and 0 < found.expires <= now else found
 
 
 def _listen(auth: OAuth, stored: Registered | None) -> AuthFlow[str]:
     """Return the redirect URI, and listen there: where a registration has it, if possible, since some compare the port."""
+    if auth.redirect_uri is not None:
+        return auth.redirect_uri
     if auth.device:
         return stored.redirect_uri if stored is not None else "http://127.0.0.1/callback"
     before = origin_of(stored.redirect_uri) if stored is not None else None
     try:
         if auth.redirect_port is None and before is not None:
             with suppress(HttpUnavailable):
-                again: str = yield Listen(before[2])
+                again: str = yield AwaitRedirect(before[2])
                 return again
-        redirect_uri: str = yield Listen(auth.redirect_port)
+        redirect_uri: str = yield AwaitRedirect(auth.redirect_port)
     except HttpUnavailable as problem:
         hint = "pass another redirect_port= [LS-406]" if auth.redirect_port is not None else None
         raise AuthorizationFailure(f"the login has no redirect URI: {problem}", hint) from problem

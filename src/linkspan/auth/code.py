@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
-from typing import ClassVar
+from typing import ClassVar, Final
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit, urlunsplit
 
-from linkspan.auth.client_registration import Registered
+from linkspan.auth.client_registration import Registered, said_by
 from linkspan.auth.identities import Discreet
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, fetch
 from linkspan.auth.presets import preset_for
@@ -19,7 +19,13 @@ from linkspan.core.auth_flow import AuthFlow, Http, OpenUrl
 from linkspan.wire.redaction import one_line
 from linkspan.wire.values import encode_base64url, sha256_base64url
 
-__all__ = ["LoginTimedOut", "PendingLogin", "ask_for_code", "read_redirect", "recognizes"]
+_CURES: Final = {
+    "invalid_scope": "the authorization server has no such scope, or does not grant it to this client: compare the scopes that "
+    "the server names, and those that were added to this login [LS-420]",
+    "invalid_target": "the authorization server does not know the URL of the server as a resource: register it there, or "
+    "pass OAuth(resource=False) [LS-421]",
+}
+"""What to do about an error of the login page, by its code."""
 
 
 class LoginTimedOut(Exception):
@@ -51,16 +57,17 @@ def ask_for_code(
     seconds: float,
     *,
     assume_pkce: bool,
+    doubt: str = "",
 ) -> AuthFlow[dict[str, str]]:
     """Let a person log in; return the form with which the token endpoint gives tokens for it.
 
     `parameters` go into both requests' URL and form where they belong: `resource`, `scope`. With `assume_pkce` the user knows
-    that the server supports PKCE with S256. Raises: AuthorizationFailure, LoginTimedOut.
+    that the server supports PKCE with S256. `doubt` is that of `OpenUrl`. Raises: AuthorizationFailure, LoginTimedOut.
     """
     _check_pkce(server, assumed=assume_pkce)
     pending = _pending(server, client, token_bytes)
     url = _authorization_url(server, client.client_id, pending, parameters)
-    redirect: str | None = yield OpenUrl(url, pending.redirect_uri, pending.state, seconds)
+    redirect: str | None = yield OpenUrl(url, pending.redirect_uri, pending.state, seconds, doubt)
     if redirect is None:
         raise LoginTimedOut(url, seconds)
     return {
@@ -87,19 +94,19 @@ def _check_pkce(server: ServerMetadata, *, assumed: bool) -> None:
     )
 
 
-def recognizes(
+def refusal_of_page(
     server: ServerMetadata, client: Registered, parameters: Mapping[str, str], token_bytes: Callable[[int], bytes]
-) -> AuthFlow[bool]:
-    """Return whether an authorization server still knows a client, by the status of a login that is not followed.
+) -> AuthFlow[str | None]:
+    """Return how an authorization server refuses the login page to a client, by the status of a login that is not followed.
 
-    A person would see its error page and could not come back. What cannot be asked is left to the login.
+    A person would see its error page and could not come back. None: it does not, or it cannot be asked.
     """
     url = _authorization_url(server, client.client_id, _pending(server, client, token_bytes), parameters)
     try:
         result = yield from fetch(Http("GET", url, {"accept": "text/html"}))
     except AuthorizationFailure:
-        return True
-    return result.status not in (400, 401)
+        return None
+    return said_by(result.body, result.status)[1] if result.status in (400, 401) else None
 
 
 def _pending(server: ServerMetadata, client: Registered, token_bytes: Callable[[int], bytes]) -> PendingLogin:
@@ -157,7 +164,9 @@ def read_redirect(redirect: str, pending: PendingLogin) -> str:
         raise AuthorizationFailure(f"the redirect does not come from {pending.issuer}, where the login began")
     if "error" in fields:
         words = ": ".join(each for each in (fields["error"], fields.get("error_description")) if each)
-        raise AuthorizationFailure(f"the login failed: {one_line(words, 300)}", error=fields["error"])
+        raise AuthorizationFailure(
+            f"the login failed: {one_line(words, 300)}", _CURES.get(fields["error"]), error=fields["error"]
+        )
     if not fields.get("code"):
         raise AuthorizationFailure("the redirect has no code")
     return fields["code"]

@@ -26,9 +26,6 @@ from linkspan.auth.network import check_url, shown
 from linkspan.auth.older import discover_without_resource
 from linkspan.core.auth_flow import AuthFlow
 
-__all__ = ["Discovered", "discover", "find_server"]
-
-
 _MOST_ISSUERS: Final = 5
 """How many authorization servers of one MCP server are tried."""
 
@@ -83,7 +80,10 @@ def find_server(issuer: str, url: str) -> AuthFlow[ServerMetadata]:
             raise AuthorizationFailure(f"{place} has the metadata of another issuer: {found.issuer!r}, not {issuer!r}")
         check_endpoints(found, url)
         return found
-    raise AuthorizationFailure(f"the authorization server {issuer} publishes no metadata")
+    raise AuthorizationFailure(
+        f"the authorization server {issuer} publishes no metadata",
+        "check the issuer that the MCP server names: a realm or tenant in its path may be misspelt [LS-419]",
+    )
 
 
 def _resource(url: str, announced: str | None) -> AuthFlow[ResourceMetadata | None]:
@@ -97,7 +97,8 @@ def _resource(url: str, announced: str | None) -> AuthFlow[ResourceMetadata | No
         if not covers(found.resource, url):
             raise AuthorizationFailure(
                 f"{shown(place)} describes another resource: {found.resource!r}, not {shown(url)}",
-                "the server must set `resource` to its own URL, or its tokens are valid elsewhere [LS-410]",
+                "use that URL if it is the server's; else the server must set `resource` to its own URL, or its tokens are "
+                "valid elsewhere [LS-410]",
             )
         return found
     if announced is not None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     SigningKey = OctKey | RSAKey | ECKey | OKPKey
 
-__all__ = ["ALGORITHM", "ProofKey", "is_nonce_request", "sign_assertion"]
-
 ALGORITHM: Final = "ES256"
 _ASSERTION_SECONDS: Final = 60
 _ALGORITHMS: Final = {

@@ -17,8 +17,6 @@ from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.errors import ExchangeError
 from linkspan.types.base import JSON
 
-__all__ = ["TokenExchange"]
-
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ON_BEHALF_OF: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"

@@ -22,17 +22,15 @@ from linkspan.auth.client_registration import (
     register,
     said_by,
 )
-from linkspan.auth.code import LoginTimedOut, ask_for_code, recognizes
+from linkspan.auth.code import LoginTimedOut, ask_for_code, refusal_of_page
 from linkspan.auth.discovery import Discovered, find_server
 from linkspan.auth.dpop import ProofKey, sign_assertion
 from linkspan.auth.identities import ClientCredentials, Enterprise, Identity, OAuth, WorkloadIdentity
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, check_endpoints, decode_document
 from linkspan.auth.network import check_url
 from linkspan.auth.tokens import Nonces, TokenClient, Tokens, scope_text
-from linkspan.core.auth_flow import AuthFlow, Note, ShowCode, Supply
+from linkspan.core.auth_flow import AuthFlow, LoginNote, ShowCode, Supply
 from linkspan.core.flow import Sleep
-
-__all__ = ["LoginContext", "obtain_tokens", "refresh_form"]
 
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -130,21 +128,27 @@ def _log_in(
     if key is not None:
         parameters["dpop_jkt"] = key.thumbprint  # binds the code, too: RFC 9449, section 10
 
-    def is_recognized(client: Registered) -> AuthFlow[bool]:
+    def refusal(client: Registered) -> AuthFlow[str | None]:
         if client.client_id in context.recognized:
-            return True
-        return (yield from recognizes(server, client, parameters, context.token_bytes))
+            return None
+        return (yield from refusal_of_page(server, client, parameters, context.token_bytes))
+
+    def is_recognized(client: Registered) -> AuthFlow[bool]:
+        return (yield from refusal(client)) is None
 
     wanted = RegistrationRequest(tuple(scopes), tuple(needed), is_recognized)
     client = yield from register(auth, server, wanted, context.now())
-    yield Note(_choice(found, client, scopes))
+    yield LoginNote(_choice(found, client, scopes))
     at_server = context.client(server, client, key)
     try:
         if auth.device:
             tokens = yield from _log_in_elsewhere(at_server, found, scopes, context)
         else:
+            said = None if client.dynamic else (yield from refusal(client))
+            doubt = _doubt(server, client, said) if said is not None else ""
+            assume = auth.assume_pkce
             form = yield from ask_for_code(
-                server, client, parameters, context.token_bytes, context.seconds, assume_pkce=auth.assume_pkce
+                server, client, parameters, context.token_bytes, context.seconds, assume_pkce=assume, doubt=doubt
             )
             tokens = yield from at_server.obtain(form, resource=found.resource, requested=scopes)
     except LoginTimedOut:  # perhaps the person saw that the server does not know the client
@@ -158,6 +162,14 @@ def _log_in(
     context.recognized.add(client.client_id)
     yield from keep_registration(server.issuer, client)
     return Obtained(tokens, client)
+
+
+def _doubt(server: ServerMetadata, client: Registered, said: str) -> str:
+    """Return what to correct where the login page of a client that we have not registered is refused."""
+    return (
+        f"{server.issuer} refuses the login page ({said}). It may not know the client {client.client_id!r}, or not with the "
+        f"redirect URI {client.redirect_uri}: correct that, and log in again"
+    )
 
 
 def _choice(found: Discovered, client: Registered, scopes: Collection[str]) -> str:

@@ -7,24 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from os import PathLike
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
 from linkspan.wire.redaction import REDACTED
-
-__all__ = [
-    "ClientCredentials",
-    "Discreet",
-    "Dpop",
-    "Enterprise",
-    "Identity",
-    "Kept",
-    "Key",
-    "OAuth",
-    "WorkloadIdentity",
-]
 
 Dpop: TypeAlias = bool | Literal["auto"]
 """Whether to bind tokens to a key (RFC 9449): `auto` where the server asks for it."""
@@ -81,6 +69,18 @@ class _Common(Discreet, frozen=True, kw_only=True):
             _check_url("issuer", self.issuer)
 
 
+class LoginKeeper(Protocol):
+    """Keeps logins for a program, in any thread: values are opaque and secret, a key is a tuple of texts without secrets."""
+
+    def load(self, key: tuple[str, ...]) -> bytes | None:
+        """Return what is kept under a key, if anything is."""
+        ...
+
+    def save(self, key: tuple[str, ...], value: bytes | None) -> None:
+        """Keep a value; None forgets it."""
+        ...
+
+
 class OAuth(_Common, frozen=True, kw_only=True):
     """A person, who logs in with a browser once; what is stored is used from then on.
 
@@ -93,6 +93,11 @@ class OAuth(_Common, frozen=True, kw_only=True):
     client_metadata_url: str | None = None
     redirect_port: int | None = None
     """The port of the redirect URI `http://127.0.0.1:PORT/callback`; None takes any that is free."""
+    redirect_uri: str | None = None
+    """The redirect URI of a program that receives the browser by itself: its `open_url` returns the URL that came, and nothing
+    listens here."""
+    logins: LoginKeeper | None = None
+    """Keeps this login in place of the keyring and the files of the user."""
     open_url: Callable[[str], Any] | None = None
     """Shows a URL to the person instead of the browser of this machine; may return the URL that it was redirected to."""
     account: str = ""
@@ -121,6 +126,12 @@ class OAuth(_Common, frozen=True, kw_only=True):
                 raise ValueError("client_metadata_url= must be an https URL with a path")
         if self.redirect_port is not None and not 0 < self.redirect_port <= _LARGEST_PORT:
             raise ValueError(f"redirect_port= must be from 1 to {_LARGEST_PORT}, got {self.redirect_port}")
+        if self.redirect_uri is not None:
+            if self.open_url is None or self.redirect_port is not None or self.device:
+                raise ValueError(
+                    "redirect_uri= needs open_url=, which returns where the browser came, and nothing else"
+                )
+            _check_url("redirect_uri", self.redirect_uri)
         if isinstance(self.resource, str) and not _is_resource(self.resource):
             raise ValueError(f"resource= must be an absolute URI without fragment, got {self.resource!r}")
 

@@ -19,19 +19,6 @@ from linkspan.auth.presets import with_other_slash
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
-__all__ = [
-    "RETRY",
-    "Issuer",
-    "IssuerUnavailable",
-    "TokenRefused",
-    "UnknownKey",
-    "VerifyFlow",
-    "import_keys",
-    "json_object",
-    "max_age",
-    "may_verify",
-]
-
 T = TypeVar("T")
 VerifyFlow: TypeAlias = Generator[Any, Any, T]
 """Yields `Http` and `Check`."""
@@ -64,10 +51,10 @@ class TokenRefused(Exception):
 class UnknownKey(TokenRefused):
     """No key has the `kid` of a token, and the keys cannot be read again yet."""
 
-    def __init__(self, reason: str, looked_at: float, seconds: float) -> None:
+    def __init__(self, reason: str, checked_at: float, seconds: float) -> None:
         """Take when the keys were read last, and the seconds until they can be read again."""
         super().__init__(reason)
-        self.looked_at = looked_at
+        self.checked_at = checked_at
         self.seconds = seconds
 
 
@@ -92,7 +79,7 @@ class Issuer:
         self._jwks_uri = jwks_uri
         self._keys: Sequence[Any] | None = keys
         self._fixed = keys is not None
-        self._fresh_until = self._usable_until = self._retry_at = self._looked_at = 0.0
+        self._fresh_until = self._usable_until = self._retry_at = self._checked_at = 0.0
         self._metadata: tuple[float, JSONObject] = 0.0, {}
         self._metadata_failure: tuple[float, str] = 0.0, ""
         """Until when they are not read again, and why."""
@@ -140,7 +127,7 @@ class Issuer:
         except TokenRefused as problem:
             if kid is None or any(each.kid == kid for each in self._keys or ()):
                 raise
-            raise UnknownKey(str(problem), self._looked_at, max(self._retry_at - now, 0.0)) from None
+            raise UnknownKey(str(problem), self._checked_at, max(self._retry_at - now, 0.0)) from None
 
     def _found(self, kid: str | None, algorithm: str, now: float) -> VerifyFlow[Any]:
         """Return a key of those that were read, which are read again where none fits, unless that was done a moment ago."""
@@ -186,7 +173,7 @@ class Issuer:
             raise IssuerUnavailable(
                 f"the keys of {self.url} cannot be read: {url} answered {reply.status} without a JWKS"
             )
-        self._looked_at = now
+        self._checked_at = now
         age = max_age(reply.headers)
         kept = min(max(_KEPT if age is None else age, _SHORTEST), _LONGEST)
         self._keys = import_keys(document)

@@ -16,22 +16,6 @@ from linkspan.auth.network import check_url, origin_of, shown
 from linkspan.core.auth_flow import AuthFlow, Http, HttpResult, HttpUnavailable
 from linkspan.wire.redaction import one_line
 
-__all__ = [
-    "METADATA_PATH",
-    "AuthorizationFailure",
-    "ResourceMetadata",
-    "ServerMetadata",
-    "check_endpoints",
-    "covers",
-    "decode_document",
-    "decode_or_none",
-    "fetch",
-    "get_document",
-    "resource_metadata_urls",
-    "same_issuer",
-    "server_metadata_urls",
-]
-
 DocumentT = TypeVar("DocumentT", bound=msgspec.Struct)
 
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"

@@ -11,20 +11,6 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = [
-    "Origin",
-    "check_issuer_url",
-    "check_url",
-    "hosts_of",
-    "is_local",
-    "is_public",
-    "may_connect",
-    "origin_of",
-    "shown",
-    "was_named",
-    "without_credentials",
-]
-
 Origin: TypeAlias = tuple[str, str, int | None]
 """Scheme, host in lower case, and port."""
 _NOT_HTTPS = "it is not https"

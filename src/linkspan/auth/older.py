@@ -19,8 +19,6 @@ from linkspan.auth.network import origin_of
 from linkspan.core.auth_flow import AuthFlow
 from linkspan.revisions.v2025_03_26 import REVISION
 
-__all__ = ["discover_without_resource"]
-
 
 def discover_without_resource(url: str) -> AuthFlow[ServerMetadata]:
     """Return the authorization server of a server that has no resource metadata: its origin, with the usual endpoints.

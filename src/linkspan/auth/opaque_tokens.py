@@ -20,8 +20,6 @@ from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.wire.challenges import basic_credentials, read_scopes
 from linkspan.wire.jsonrpc import encode
 
-__all__ = ["GitHubTokens", "GoogleTokens"]
-
 GOOGLE: Final = "https://accounts.google.com"
 TOKENINFO: Final = "https://oauth2.googleapis.com/tokeninfo"
 USERINFO: Final = "https://openidconnect.googleapis.com/v1/userinfo"

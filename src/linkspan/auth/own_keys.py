@@ -12,8 +12,6 @@ from typing import Any, Final
 from linkspan.auth.jwks import import_keys, json_object
 from linkspan.types.base import JSON, JSONObject, is_array
 
-__all__ = ["read_keys"]
-
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
 _SMALLEST: Final = 2048
 """Bits of an RSA key."""

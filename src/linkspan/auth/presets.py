@@ -14,8 +14,6 @@ import msgspec
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSON
 
-__all__ = ["PLAIN", "PRESETS", "Preset", "preset_for", "recognized", "with_other_slash"]
-
 Registration: TypeAlias = Literal["open", "switched on", "by hand"]
 """Whether clients can register at a provider: at once, after an administrator has allowed it, or only by an administrator."""
 

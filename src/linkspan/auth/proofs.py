@@ -21,17 +21,6 @@ from linkspan.auth.verifying import ALGORITHMS, read_header, read_jws
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.values import encode_base64url, sha256_base64url
 
-__all__ = [
-    "PROOF_ALGORITHMS",
-    "USED_BEFORE",
-    "NonceNeeded",
-    "NonceSource",
-    "Proof",
-    "Replays",
-    "UsedProof",
-    "check_proof",
-]
-
 PROOF_ALGORITHMS: Final = tuple(each for each in ALGORITHMS if each != "EdDSA")
 _WINDOW: Final = 300.0
 """Seconds by which the time in a proof may differ from ours."""
@@ -41,10 +30,15 @@ _MOST: Final = 1_000_000
 """Proofs of all keys that are remembered in one process: 100 MB, or 250 MB if each has a key of its own."""
 USED_BEFORE: Final = "the DPoP proof was used before"
 _DIGEST_BYTES: Final = 16
+"""What is remembered of a proof."""
 _LONGEST_ID: Final = 256
+"""Characters of the `jti` of a proof."""
 _PRIVATE: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
+"""Members of a key that must not be in a proof: they are secret."""
 _TIME_BYTES: Final = 8
 _TAG_BYTES: Final = 16
+_FROM_URL: Final = str.maketrans("-_", "+/")
+"""From base64url to base64."""
 
 
 class NonceNeeded(TokenRefused):
@@ -116,25 +110,25 @@ class Replays:
     could be used again.
     """
 
-    def __init__(self, lock: AbstractContextManager[object], *, each: int = _MOST_OF_KEY, in_all: int = _MOST) -> None:
-        """Remember up to `each` proofs of one key, and so many `in_all`, with `lock` between threads."""
+    def __init__(
+        self, lock: AbstractContextManager[object], *, of_key: int = _MOST_OF_KEY, in_all: int = _MOST
+    ) -> None:
+        """Remember up to so many proofs `of_key`, of each one, and so many `in_all`, with `lock` between threads."""
         self._lock = lock
-        self._each = each
+        self._of_key = of_key
         self._in_all = in_all
         self._generations: dict[int, _Generation] = {}
 
     def use(self, thumbprint: str, proof_id: str, made: float, now: float) -> UsedProof:
-        """Note a proof. Raises: TokenRefused for one that was used before, and where there is no room to remember it."""
+        """Remember a proof. Raises: TokenRefused for one that was used before, and where there is no room to remember it."""
         digest = sha256(f"{thumbprint} {proof_id}".encode()).digest()[:_DIGEST_BYTES]
         with self._lock:
             kept = self._kept((now - _WINDOW) // _WINDOW)
             if any(digest in each.digests for each in kept):
                 raise TokenRefused(USED_BEFORE, "invalid_dpop_proof")
-            of_key, in_all = (
-                sum(each.of_key.get(thumbprint, 0) for each in kept),
-                sum(len(each.digests) for each in kept),
-            )
-            if of_key >= self._each or in_all >= self._in_all:
+            of_key = sum(each.of_key.get(thumbprint, 0) for each in kept)
+            in_all = sum(len(each.digests) for each in kept)
+            if of_key >= self._of_key or in_all >= self._in_all:
                 raise TokenRefused("too many DPoP proofs were used in a short time", "invalid_dpop_proof")
             generation = self._generations.setdefault(int(made // _WINDOW), _Generation())
             generation.digests.add(digest)
@@ -142,7 +136,10 @@ class Replays:
         return UsedProof(digest.hex(), made + _WINDOW)
 
     def _kept(self, oldest: float) -> Collection[_Generation]:
-        """Forget the generations that are too old by now; return the others: two, and a third of clocks that are ahead."""
+        """Forget the generations before the one with the number `oldest`; return the others.
+
+        These are two, and a third of clocks that are ahead.
+        """
         for number in [each for each in self._generations if each < oldest]:
             del self._generations[number]
         return self._generations.values()
@@ -192,9 +189,6 @@ def _read(proof: Proof) -> JSONObject:
     if thumbprint != proof.thumbprint:  # first, since the sender chooses how much work a signature is
         raise TokenRefused("it is signed with another key than the one the token is bound to")
     return read_jws(proof.text, key, algorithm)
-
-
-_FROM_URL: Final = str.maketrans("-_", "+/")
 
 
 def _normal_url(url: JSON) -> tuple[object, ...] | None:

@@ -24,16 +24,6 @@ from linkspan.wire.challenges import is_scope, write_challenge
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.jsonrpc import encode
 
-__all__ = [
-    "BadCredentials",
-    "Credentials",
-    "Protected",
-    "ProtectedOptions",
-    "metadata_answer",
-    "metadata_places",
-    "metadata_url",
-]
-
 _BEARER: Final = re.compile(r"(?P<scheme>bearer|dpop) +(?P<token>[A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _SECOND: Final = re.compile(r"(?:^|,)\s*(?:bearer|dpop)(?:\s|$)", re.IGNORECASE)
 _OPENID: Final = ("openid", "profile", "email", "address", "phone")
@@ -170,6 +160,7 @@ class Protected:
           Audience: *Included Custom Audience* is the URL of the server.
         - Clients, Client registration, Anonymous access policies, Trusted Hosts: add the hosts of your users and of the pages
           that clients name (127.0.0.1, localhost). Else register a client by hand, and give its id to your users.
+        - Client scopes, offline_access: *Include in OpenID Provider Metadata* off. Else Claude Code asks for it, and is refused.
 
         Source: Keycloak, Server Administration Guide (audience support, client registration policies). Raises: ValueError;
         LinkspanError where the extra `auth` is missing.
@@ -384,7 +375,7 @@ class Protected:
         keys = [headers[name] for name in self._key_headers if name in headers]
         if value is None and len(keys) == 1 and "," not in keys[0]:
             return Credentials(keys[0], "key")
-        if (value is not None and keys) or len(keys) > 1 or (keys and "," in keys[0]):
+        if keys:
             raise BadCredentials("the request carries more than one credential")
         if value is None:
             return None

@@ -15,8 +15,6 @@ from linkspan.auth.network import check_issuer_url, check_url
 from linkspan.auth.opaque_tokens import GitHubTokens, GoogleTokens
 from linkspan.auth.verifying import Jwt, Verified, Verifier
 
-__all__ = ["auth0", "cognito", "entra", "github", "google", "keycloak", "okta"]
-
 _GUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _OKTA: Final = re.compile(r"https?://[^/]+(?<!-admin\.okta\.com)/oauth2/[^/?#]+")

@@ -24,10 +24,8 @@ from linkspan.auth.dpop import ProofKey, is_nonce_request
 from linkspan.auth.identities import Discreet
 from linkspan.auth.metadata import AuthorizationFailure, ServerMetadata, decode_or_none, fetch
 from linkspan.auth.network import origin_of
-from linkspan.core.auth_flow import AuthFlow, Http, HttpResult, Load, Save
+from linkspan.core.auth_flow import AuthFlow, Http, HttpResult, LoadLogin, SaveLogin
 from linkspan.wire.challenges import read_scopes
-
-__all__ = ["Nonces", "TokenClient", "Tokens", "scope_text"]
 
 _EARLY: Final = 60.0
 """Seconds before its expiry at which a token is renewed; one that lives less than twice as long, after half of that."""
@@ -69,7 +67,7 @@ class Tokens(Discreet, frozen=True, omit_defaults=True):
         return self.expires is not None and now >= self.expires
 
 
-class _Response(msgspec.Struct):
+class _TokenResponse(msgspec.Struct):
     access_token: str
     token_type: str
     expires_in: float | str | None = None
@@ -165,7 +163,7 @@ class TokenClient:
             raise AuthorizationFailure(f"{self._server.issuer} issued a token of another type than {issued}")
         return response.access_token
 
-    def _ask(self, form: Mapping[str, str]) -> AuthFlow[_Response]:
+    def _ask(self, form: Mapping[str, str]) -> AuthFlow[_TokenResponse]:
         result = yield from self.post(self._server.token_endpoint, form)
         if result.status not in (200, 201):
             ours = [value for name, value in form.items() if name in _SECRET_MEMBERS]
@@ -173,14 +171,26 @@ class TokenClient:
                 ours.append(self._client.client_secret)
             error, reason = said_by(result.body, result.status, ours)
             raise AuthorizationFailure(
-                f"{self._server.issuer} issued no token: {reason}", error=error, reached=result.status < 500
+                f"{self._server.issuer} issued no token: {reason}",
+                self._cure(error),
+                error=error,
+                reached=result.status < 500,
             )
-        response = decode_or_none(result.body, _Response)
+        response = decode_or_none(result.body, _TokenResponse)
         if response is None:
             raise AuthorizationFailure(f"invalid token response from {self._server.issuer}")
         if not _SENDABLE.fullmatch(response.access_token):
             raise AuthorizationFailure(f"{self._server.issuer} issued a token that no header can carry")
         return response
+
+    def _cure(self, error: str | None) -> str | None:
+        """Return what to do where a client that was registered by hand is refused."""
+        client = self._client
+        if client is None or client.dynamic or error not in ("invalid_client", "unauthorized_client"):
+            return None
+        if client.client_secret is not None or self._assertion is not None:
+            return "compare the client ID and what proves it with the registration at the authorization server [LS-422]"
+        return f"if the client has a secret, pass OAuth(client_id={client.client_id!r}, client_secret=...) [LS-422]"
 
     def post(self, endpoint: str | None, form: Mapping[str, str]) -> AuthFlow[HttpResult]:
         """Send a form as this client, once in each way to authenticate until one is not refused.
@@ -194,7 +204,7 @@ class TokenClient:
             return (yield from self._send(endpoint, form, ""))
         key, usual = ("authentication", self._server.issuer), ways_to_authenticate(self._server, client.method)
         ways, first = usual, usual[0]
-        if len(usual) > 1 and (known := ((yield Load(key)) or b"").decode()) in usual:
+        if len(usual) > 1 and (known := ((yield LoadLogin(key)) or b"").decode()) in usual:
             ways, first = sorted(usual, key=lambda way: way != known), known
         refusal: HttpResult | None = None
         for way in ways:
@@ -203,7 +213,7 @@ class TokenClient:
                 refusal = refusal or result
                 continue
             if way != first:
-                yield Save(key, way.encode())
+                yield SaveLogin(key, way.encode())
             return result
         assert refusal is not None
         return refusal

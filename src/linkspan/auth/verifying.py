@@ -31,24 +31,6 @@ if TYPE_CHECKING:
     from joserfc._rfc7515.model import JWSAlgModel
     from joserfc.jws import JWSRegistry
 
-__all__ = [
-    "ALGORITHMS",
-    "LONGEST",
-    "ApiKeys",
-    "Check",
-    "Checker",
-    "FunctionVerifier",
-    "Introspection",
-    "Jwt",
-    "Verified",
-    "Verifier",
-    "owner_of",
-    "read_header",
-    "read_jws",
-    "require_jose",
-    "verify",
-]
-
 ALGORITHMS: Final = (
     "ES256",
     "ES384",
@@ -73,7 +55,7 @@ _DIGEST: Final = 32
 """Hexadecimal digits that stand for a token without a name."""
 
 
-class Check(msgspec.Struct, frozen=True):
+class CheckToken(msgspec.Struct, frozen=True):
     """Ask a function of the author about a token; the outcome is a `Grant` or None. It may be awaitable."""
 
     function: Checker
@@ -303,7 +285,7 @@ class Jwt(_OfIssuer):
             raise problem
         self.verified(token, claims, resource, now)
         issued: JSON = claims.get("iat")
-        if isinstance(issued, int | float) and issued > problem.looked_at:
+        if isinstance(issued, int | float) and issued > problem.checked_at:
             raise IssuerUnavailable(
                 f"{problem}, and the token is newer than the keys: they are read again in {problem.seconds:.0f} s",
                 problem.seconds,
@@ -451,7 +433,7 @@ class FunctionVerifier(msgspec.Struct, frozen=True):
     def verify(self, token: str, resource: str, now: float) -> VerifyFlow[Verified | None]:
         """Return what the function returns. Raises: TokenRefused, IssuerUnavailable where it raises."""
         try:
-            grant: object = yield Check(self.function, token)
+            grant: object = yield CheckToken(self.function, token)
         except Exception as error:
             name = getattr(self.function, "__name__", type(self.function).__name__)
             raise IssuerUnavailable(

@@ -4,7 +4,7 @@
          ^                                                |                                HTTP, browser, vault, supplier
          +----- goes on when the job has ended <----------+
 
-An `Access` is one identity at one server, and all clients of the process that use it share it. Law: one flow at a time; requests
+A `LoginAccess` is one identity at one server, shared by all clients of the process that use it. Law: one flow at a time; requests
 wait for its outcome and never for each other; `_lock` is held for a moment only, never while something is sent, read or shown. A
 flow has a thread of its own, so nothing of it ends with the call that began it.
 """
@@ -34,25 +34,25 @@ from linkspan.client.callbacks import finished
 from linkspan.client.transports.http_connections import Routes
 from linkspan.client.transports.http_guarded import GuardedHttp, read_bounded
 from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, PersonWaits, Reply, Wait
-from linkspan.client.vault import Key, Vault
+from linkspan.client.vault import Key, ProgramVault, Vault
 from linkspan.core.auth_flow import (
     AuthEffect,
     AuthFlow,
+    AwaitRedirect,
     Http,
     HttpResult,
     HttpUnavailable,
-    Listen,
-    Load,
+    LoadLogin,
     Lock,
-    Note,
+    LoginNote,
     OpenUrl,
-    Save,
+    SaveLogin,
     ShowCode,
     Supply,
     Unlock,
 )
 from linkspan.core.flow import Sleep
-from linkspan.flows.client_errors import AuthorizationError, ClientError, LoginRequired, LoginTimeout, Origin
+from linkspan.flows.client_errors import AuthorizationError, ClientError, LoginRequired, LoginTimeout, ServerOrigin
 from linkspan.runtime.forks import ForkedLock, renew
 from linkspan.wire.redaction import is_secret_name, one_line, redact
 
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from linkspan.auth.identities import Identity
-
-__all__ = ["Access", "access_to"]
 
 T = TypeVar("T")
 
@@ -76,14 +74,17 @@ _REMINDER: Final = 60.0
 _VARIABLE: Final = re.compile(r"[A-Z0-9_]+")
 
 
-class Access:
+class LoginAccess:
     """One identity at one server: gives requests what identifies them, and begins flows when the server refuses them."""
 
-    def __init__(self, origin: Origin, url: str, identity: Identity, ssl: SSLContext | None, **options: Any) -> None:
+    def __init__(
+        self, origin: ServerOrigin, url: str, identity: Identity, ssl: SSLContext | None, **options: Any
+    ) -> None:
         """`options` are those of `Authorizer`."""
         self.url = url
         self.ssl = ssl
-        self.vault = Vault()
+        keeper = getattr(identity, "logins", None)
+        self.vault: Vault | ProgramVault = ProgramVault(keeper) if keeper is not None else Vault()
         self.show: Callable[[str], object] = _print
         """Shows a line to the person who logs in, where there is no browser."""
         self.follow: Callable[[str], object] | None = None
@@ -238,20 +239,20 @@ def _kept(reply: Reply) -> HttpFlow[_KeptReply]:
     return _KeptReply(reply.status, reply.headers, reply.peer, body)
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _NamedSecret(msgspec.Struct, frozen=True):
     name: str = ""
     uri: str = ""
 
 
-class _Message(msgspec.Struct, frozen=True):
+class _JobMessage(msgspec.Struct, frozen=True):
     method: str = ""
-    params: _Named = _Named()
+    params: _NamedSecret = _NamedSecret()
 
 
 def _operation(body: bytes, what: str) -> str:
     """Return what a message is about: `tools/call write`."""
     try:
-        found = msgspec.json.decode(body, type=_Message)
+        found = msgspec.json.decode(body, type=_JobMessage)
     except (msgspec.DecodeError, RecursionError):
         return what
     return f"{found.method} {found.params.name or found.params.uri}".strip()
@@ -260,29 +261,29 @@ def _operation(body: bytes, what: str) -> str:
 # Flows.
 
 
-class _Waiting(msgspec.Struct, eq=False):
+class _WaitingRequest(msgspec.Struct, eq=False):
     """A request that waits for the end of a job."""
 
     go_on: Callable[[], object]
     waits: PersonWaits | None
-    told: bool = False
+    reported: bool = False
 
     def person(self, waits: bool) -> None:
         """Stop the clock of the request, or let it run again."""
-        if waits != self.told and self.waits is not None:
-            self.told = waits
+        if waits != self.reported and self.waits is not None:
+            self.reported = waits
             self.waits(waits)
 
 
 class _Job:
     """A flow under way, and the requests that wait for its end."""
 
-    def __init__(self, access: Access, flow: AuthFlow[Any], effect: AuthEffect) -> None:
+    def __init__(self, access: LoginAccess, flow: AuthFlow[Any], effect: AuthEffect) -> None:
         self._access = access
         self._flow = flow
         self._effect = effect
         self._lock = threading.Lock()
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingRequest] = []
         self._person = False
         """Whether a person is waited for."""
         self._done = False
@@ -300,12 +301,12 @@ class _Job:
 
     def wait(self, person_waits: PersonWaits | None) -> HttpFlow[None]:
         """Wait for the end; `person_waits` receives when a wait for a person begins and ends."""
-        waiting: list[_Waiting] = []
+        waiting: list[_WaitingRequest] = []
 
         def until(go_on: Callable[[], object]) -> None:
             with self._lock:
                 if not self._done:
-                    waiting.append(_Waiting(go_on, person_waits))
+                    waiting.append(_WaitingRequest(go_on, person_waits))
                     self._waiting += waiting
                     waiting[0].person(self._person)
                     return
@@ -364,7 +365,7 @@ class _Job:
 class _Performer:
     """Performs the effects of one flow; `close` gives back what they have opened."""
 
-    def __init__(self, access: Access, job: _Job) -> None:
+    def __init__(self, access: LoginAccess, job: _Job) -> None:
         self._access = access
         self._job = job
         self._authorizer = access.authorizer
@@ -378,9 +379,9 @@ class _Performer:
         match effect:
             case Http():
                 return self._fetch(effect)
-            case Note():
-                self._tell(effect.text)
-            case Listen():
+            case LoginNote():
+                self._notify(effect.text)
+            case AwaitRedirect():
                 return self._listen(effect.port)
             case OpenUrl():
                 return self._ask_person(effect)
@@ -390,12 +391,12 @@ class _Performer:
                 self._access.show(f"Open {effect.url} on any device and enter the code {effect.code}{complete}")
                 if getattr(self._authorizer.auth, "open_url", None) is not None:
                     self._open(effect.complete_url or effect.url)
-            case Load():
+            case LoadLogin():
                 return self._access.vault.load(effect.key)
-            case Save():
+            case SaveLogin():
                 self._access.vault.save(effect.key, effect.value)
             case Lock():
-                self._locks[effect.key] = self._access.vault.lock(effect.key)
+                self._lock(effect)
             case Unlock():
                 self._locks.pop(effect.key)()
             case Supply():
@@ -403,6 +404,16 @@ class _Performer:
             case Sleep():
                 time.sleep(effect.seconds)
         return None
+
+    def _lock(self, effect: Lock) -> None:
+        """Take a lock, perhaps after the person has logged in for another process. Raises: TimeoutError."""
+        vault, seconds = self._access.vault, effect.seconds
+        if seconds is None:
+            self._locks[effect.key] = vault.lock(effect.key)
+            return
+        self._job.person(True)
+        self._locks[effect.key] = vault.lock(effect.key, seconds)
+        self._job.person(False)
 
     def close(self) -> None:
         """Unlock what is locked, stop listening, and let the clocks run again."""
@@ -419,12 +430,12 @@ class _Performer:
         try:
             result = self._http.fetch(effect)
         except HttpUnavailable as problem:
-            self._tell(f"{asked} -> {problem}")
+            self._notify(f"{asked} -> {problem}")
             raise
-        self._tell(f"{asked} -> {result.status}")
+        self._notify(f"{asked} -> {result.status}")
         return result
 
-    def _tell(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         if self._access.follow is not None:
             self._access.follow(one_line(redact(text, self._access.secrets()), 500))
 
@@ -451,10 +462,12 @@ class _Performer:
         self._job.person(True)
         try:
             self._open(effect.url, inbox.put)
+            if effect.doubt:
+                self._remind(effect.doubt)
             try:
                 found = inbox.get(timeout=min(_REMINDER, effect.seconds))
             except Empty:
-                self._remind(effect)
+                self._remind(_waiting_for(effect))
                 found = inbox.get(timeout=max(0.0, effect.seconds - _REMINDER))
         except Empty:
             return None
@@ -466,16 +479,12 @@ class _Performer:
             raise found
         return found
 
-    def _remind(self, effect: OpenUrl) -> None:
-        """Show what a login waits for, since an error page of the browser ends nothing here."""
+    def _remind(self, text: str) -> None:
+        """Show the person who logs in what the browser cannot tell, since an error page of it ends nothing here."""
         function = getattr(self._authorizer.auth, "open_url", None)
         remind = self._access.show if function is None else getattr(function, "remind", None)
-        left = effect.seconds - _REMINDER
-        if remind is not None and left > 0:
-            remind(
-                f"Still waiting, for {left:g} s at most, until the browser comes back to {effect.redirect_uri}. If it shows an "
-                f"error, that page has the reason: correct it and begin anew. The login is at:\n{effect.url}"
-            )
+        if remind is not None and text:
+            remind(text)
 
     def _open(self, url: str, came_back: Callable[[str | BaseException], object] | None = None) -> None:
         """Open a URL with the application's function, which may wait and return where it led, or in the browser."""
@@ -499,6 +508,17 @@ class _Performer:
         threading.Thread(target=run, name="linkspan-login", daemon=True).start()
 
 
+def _waiting_for(effect: OpenUrl) -> str:
+    """Return what a login waits for, after a while; empty if it does not wait any longer."""
+    left = effect.seconds - _REMINDER
+    return (
+        f"Still waiting, for {left:g} s at most, until the browser comes back to {effect.redirect_uri}. If it shows an "
+        f"error, that page has the reason: correct it and begin anew. The login is at:\n{effect.url}"
+        if left > 0
+        else ""
+    )
+
+
 def _supplied(source: object, arguments: tuple[object, ...]) -> str:
     """Return a credential from where the application said it is. Raises: what its function raises, OSError, LookupError."""
     if callable(source):
@@ -516,15 +536,17 @@ def _print(text: str) -> None:
     sys.stderr.flush()
 
 
-_accesses: WeakValueDictionary[object, Access] = WeakValueDictionary()
+_accesses: WeakValueDictionary[object, LoginAccess] = WeakValueDictionary()
 _accesses_lock = ForkedLock()
 
 
-def access_to(origin: Origin, url: str, identity: Identity, ssl: SSLContext | None, **options: Any) -> Access:
+def access_to(
+    origin: ServerOrigin, url: str, identity: Identity, ssl: SSLContext | None, **options: Any
+) -> LoginAccess:
     """Return what an identity uses at a server: one for all clients of the process. `options` are those of `Authorizer`."""
     key = (url, identity, ssl, *sorted(options.items()))
     with _accesses_lock:
         found = _accesses.get(key)
         if found is None:
-            found = _accesses[key] = Access(origin, url, identity, ssl, **options)
+            found = _accesses[key] = LoginAccess(origin, url, identity, ssl, **options)
         return found

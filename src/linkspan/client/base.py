@@ -23,7 +23,8 @@ from linkspan.client.transports.base import ClientTransport, Recorder, Waiter
 from linkspan.core.flow import ProgressCallback, Stopper
 from linkspan.errors import UnsupportedProtocolVersion, import_hint
 from linkspan.flows.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler, encode_answer, failed
-from linkspan.flows.client_errors import Change, ClientError, ClientEvent, Origin
+from linkspan.flows.client_errors import Change, ClientError, ClientEvent, ServerOrigin
+from linkspan.flows.http_messages import HttpHop
 from linkspan.flows.operations import DEFAULT_CALL, CallOptions
 from linkspan.flows.state import (
     CLIENT_LIMITS,
@@ -53,10 +54,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from linkspan.auth.identities import Identity
-    from linkspan.core.extension import Extension
+    from linkspan.core.extension import Extension, MakesExtension
     from linkspan.flows.client_middleware import ClientMiddleware
-
-__all__ = ["BaseClient", "CallKeywords", "ListKeywords", "RequestKeywords", "call_options", "filter_of"]
 
 
 class BaseClient:
@@ -64,6 +63,8 @@ class BaseClient:
 
     _awaits = False
     """Whether its middleware may be coroutine functions."""
+    _uses_stored_login = True
+    """Whether the login of this user that is stored for a URL is used, where no other one is given."""
 
     @closed
     def __init__(
@@ -98,9 +99,10 @@ class BaseClient:
         on_notification: Callable[[str, Any], Any] | None = None,
         on_stderr: Callable[[str], Any] | None = None,
         on_report: Callable[[Report], Any] | None = None,
+        on_http: Callable[[HttpHop], Any] | None = None,
         recorder: Recorder | None = None,
         info: Implementation | None = None,
-        extensions: Sequence[Extension] = (),
+        extensions: Sequence[Extension | MakesExtension] = (),
     ) -> None:
         """Prepare a client of `target`: a Server, a command (a list or one line), a .py file, an entry of an mcp.json,
         a URL, or a function that opens a channel.
@@ -123,7 +125,8 @@ class BaseClient:
         `on_event`, `on_notification` (method, params) and `on_stderr` (what a process prints, also by mistake on
         stdout) are called for what the server sends and for events of the connection. `on_report` is called with the log
         records of a server that is a .py file with a Linkspan server; without it, and without `on_stderr`, its crashes are
-        logged under `linkspan.client`, with the frames of its author. All may be coroutine functions.
+        logged under `linkspan.client`, with the frames of its author. `on_http` is called with each request over HTTP and the
+        headers of its response: redirects, logins and retries too, without secrets. All may be coroutine functions.
         `extensions` are the extensions of the protocol that are on, such as `Tasks()`.
         `recorder` records all messages, as `linkspan.testing.TranscriptWriter` does.
         Raises: ValueError for an invalid target or option, TypeError for a keyword that does not exist, or a value of the
@@ -157,6 +160,7 @@ class BaseClient:
             from linkspan.flows.client_extensions import extended
 
             options = extended(options, extensions)
+        options = msgspec.structs.replace(options, stored_login=self._uses_stored_login)
         cache = ResponseCache(time.monotonic, max_bytes=max_cached_bytes)
         fixed = any(name.lower() == "authorization" for name in headers or ())
         who_asks = partial(bearer, auth) if callable(auth) and not fixed else None
@@ -175,10 +179,14 @@ class BaseClient:
             find_telemetry=find_telemetry,
             surround=surround,
         )
-        callbacks = Callbacks(on_log, on_change, on_event, on_notification, on_stderr, on_report, recorder)
-        self._application = Application(handlers, callbacks)
+        callbacks = Callbacks(on_log, on_change, on_event, on_notification, on_stderr, on_report, recorder, on_http)
+        self._application = self._make_application(handlers, callbacks)
         self._supervisor = Supervisor(self._state, _opener(self._target, ssl, auth), self._application)
         weakref.finalize(self, _close_soon, self._supervisor).atexit = False
+
+    def _make_application(self, handlers: Handlers, callbacks: Callbacks) -> Application:
+        """Return whom the client serves."""
+        return Application(handlers, callbacks)
 
     def __repr__(self) -> str:
         """Return the name of the server and the state of the connection."""
@@ -207,7 +215,7 @@ class BaseClient:
         return self._target.environment
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> ServerOrigin:
         """The server's name, and its command or URL, redacted."""
         return self._state.origin
 
@@ -254,7 +262,7 @@ class BaseClient:
         """Let the stopper of a call end its wait; return what detaches it."""
 
         def stop() -> None:
-            self._supervisor.withdraw(waiter, stopper.reason, tell=True)
+            self._supervisor.withdraw(waiter, stopper.reason, report=True)
 
         stopper.attach(stop)
         return partial(stopper.detach, stop)

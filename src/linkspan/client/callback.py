@@ -16,8 +16,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-__all__ = ["PATH", "CallbackReceiver", "can_open_browser", "open_browser"]
-
 PATH: Final = "/callback"
 _LONGEST_WAIT: Final = 10.0
 """Seconds for the head of one request: browsers open connections in advance, and send nothing on them."""
@@ -40,7 +38,7 @@ class CallbackReceiver:
 
     def __init__(self, port: int | None = None) -> None:
         """Listen on `port`, by default any that is free. Raises: OSError if it is taken."""
-        self._server = _Server(("127.0.0.1", port or 0), _Handler)
+        self._server = _RedirectServer(("127.0.0.1", port or 0), _RedirectHandler)
         self._server.receiver = self
         self._lock = threading.Lock()
         self._expected: tuple[str, Callable[[str], object]] | None = None
@@ -75,7 +73,7 @@ class CallbackReceiver:
         return True
 
 
-class _Server(ThreadingHTTPServer):
+class _RedirectServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = os.name != "nt"  # there it would let another program take the port over
     receiver: CallbackReceiver
@@ -84,12 +82,12 @@ class _Server(ThreadingHTTPServer):
         """Say nothing: a connection that breaks off is the browser's business."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _RedirectHandler(BaseHTTPRequestHandler):
     timeout = _LONGEST_WAIT
 
     def do_GET(self) -> None:
         """Answer the browser."""
-        assert isinstance(self.server, _Server)
+        assert isinstance(self.server, _RedirectServer)
         receiver, (path, _, query) = self.server.receiver, self.path.partition("?")
         if self.headers.get_all("host") not in ([f"127.0.0.1:{receiver.port}"], [f"localhost:{receiver.port}"]):
             self._answer(400, "This address is for a login in progress on this machine.")

@@ -27,6 +27,7 @@ from linkspan.flows.client_errors import (
     StateLost,
     StreamRestored,
 )
+from linkspan.flows.http_messages import HttpHop
 from linkspan.runtime.forks import renew
 from linkspan.types.base import Wire
 from linkspan.types.messages import LoggingMessageParams
@@ -35,8 +36,6 @@ from linkspan.wire.reports import Report
 
 if TYPE_CHECKING:
     import asyncio
-
-__all__ = ["Application", "CallbackQueue", "Callbacks", "Question", "finished", "is_awaitable"]
 
 _REFUSED: Final = -1
 
@@ -65,9 +64,10 @@ class Callbacks(msgspec.Struct, frozen=True):
     on_stderr: Callable[[str], Any] | None = None
     on_report: Callable[[Report], Any] | None = None
     recorder: Recorder | None = None
+    on_http: Callable[[HttpHop], Any] | None = None
 
 
-class Question(msgspec.Struct, frozen=True):
+class PendingQuestion(msgspec.Struct, frozen=True):
     """A request of a handshake server that waits for one of our handlers."""
 
     transport: ClientTransport
@@ -98,7 +98,7 @@ class Question(msgspec.Struct, frozen=True):
         self.transport.refuse(self.request_id, INTERNAL_ERROR, "The client's handler failed")
 
 
-def answer_in_thread(question: Question) -> None:
+def answer_in_thread(question: PendingQuestion) -> None:
     """Run a handler in a thread of its own: it may well wait for a person."""
 
     def run() -> None:
@@ -119,7 +119,7 @@ def answer_in_thread(question: Question) -> None:
         question.fail(error)
 
 
-class _Round:
+class _WaitingWalk:
     """One walk through what waits, on a loop or in a thread (None). `task` is only held."""
 
     __slots__ = ("loop", "task")
@@ -144,11 +144,11 @@ class CallbackQueue:
     def start_afresh(self) -> None:
         """Begin with nothing to deliver; what waits in the parent is delivered there."""
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.answer: Callable[[Question], object] = answer_in_thread
+        self.answer: Callable[[PendingQuestion], object] = answer_in_thread
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[tuple[Callable[..., Any], object]] = deque()
-        self._round: _Round | None = None
+        self._round: _WaitingWalk | None = None
 
     def post(self, callback: Callable[..., Any], value: object) -> None:
         """Call `callback` with `value`, after everything that was posted before."""
@@ -156,7 +156,7 @@ class CallbackQueue:
             self._waiting.append((callback, value))
             if self._round is not None and not self._round.stranded:
                 return
-            begun = self._round = _Round(self.loop)
+            begun = self._round = _WaitingWalk(self.loop)
         self._begin(begun)
 
     def settle(self, timeout: float) -> None:
@@ -166,13 +166,13 @@ class CallbackQueue:
         with self._lock:
             current = self._round
             if current is not None and current.stranded:
-                current = self._round = _Round(None)
+                current = self._round = _WaitingWalk(None)
                 self._begin(current)
             if current is None or (current.loop is not None and not _runs_elsewhere(current.loop)):
                 return
             self._idle.wait_for(lambda: self._round is None, timeout)
 
-    def _begin(self, begun: _Round) -> None:
+    def _begin(self, begun: _WaitingWalk) -> None:
         if begun.loop is not None:
             try:
                 begun.loop.call_soon_threadsafe(self._start, begun, begun.loop)
@@ -185,15 +185,15 @@ class CallbackQueue:
         except RuntimeError:  # the system has no more threads: the next delivery tries again
             self._round = None
 
-    def _hand_over(self, ended: _Round) -> None:
+    def _hand_over(self, ended: _WaitingWalk) -> None:
         """Go on in a thread with what a round has left, because it cannot."""
         with self._lock:
             if self._round is not ended:
                 return
-            begun = self._round = _Round(None)
+            begun = self._round = _WaitingWalk(None)
         self._begin(begun)
 
-    def _next(self, current: _Round) -> tuple[Callable[..., Any], object] | None:
+    def _next(self, current: _WaitingWalk) -> tuple[Callable[..., Any], object] | None:
         with self._lock:
             if self._round is not current:
                 return None
@@ -203,7 +203,7 @@ class CallbackQueue:
             self._idle.notify_all()
             return None
 
-    def _deliver(self, current: _Round) -> None:
+    def _deliver(self, current: _WaitingWalk) -> None:
         _delivering.set(self)
         try:
             while (next_one := self._next(current)) is not None:
@@ -220,10 +220,10 @@ class CallbackQueue:
             self._hand_over(current)
             raise
 
-    def _start(self, current: _Round, loop: asyncio.AbstractEventLoop) -> None:
+    def _start(self, current: _WaitingWalk, loop: asyncio.AbstractEventLoop) -> None:
         current.task = loop.create_task(self._deliver_on_loop(current))
 
-    async def _deliver_on_loop(self, current: _Round) -> None:
+    async def _deliver_on_loop(self, current: _WaitingWalk) -> None:
         _delivering.set(self)
         try:
             while (next_one := self._next(current)) is not None:
@@ -271,9 +271,9 @@ class Application:
             code = INVALID_PARAMS if known else METHOD_NOT_FOUND
             transport.refuse(request.id, code, f"This client does not support this kind of {request.method[:80]}")
             return
-        self.queue.answer(Question(transport, request.id, request.method, params, handler))
+        self.queue.answer(PendingQuestion(transport, request.id, request.method, params, handler))
 
-    def notify(self, message: Notification) -> None:
+    def notify(self, message: Notification, owner: object) -> None:
         """Pass on a notification that is not about changes: a log message, or any other."""
         on_log, on_other = self.callbacks.on_log, self.callbacks.on_notification
         try:

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, Unpack, cast
 
 from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, RequestKeywords, call_options, filter_of
-from linkspan.client.callbacks import Question, is_awaitable
+from linkspan.client.callbacks import PendingQuestion, is_awaitable
 from linkspan.client.subscriptions import READY, Filter, MemberReader, left_behind, unconfirmed
 from linkspan.client.transports.base import ClientTransport, LoopWaiter, deliver
-from linkspan.core.flow import Ask, Await, Flow, Hear, Listen, RequestSpec, Send, Sleep
+from linkspan.core.flow import AskUser, Await, Flow, ListenFor, Receive, RequestSpec, Send, Sleep
 from linkspan.flows import operations
 from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.flows.client_errors import Change, ClientError
@@ -45,8 +45,6 @@ from linkspan.wire.jsonrpc import ErrorResponse, Response
 if TYPE_CHECKING:
     from linkspan.client.tasks import ClientTask
     from linkspan.client.tool_functions import ToolFunctions
-
-__all__ = ["Changes", "Client"]
 
 T = TypeVar("T")
 
@@ -294,13 +292,13 @@ class Client(BaseClient):
                 try:
                     if type(effect) is Send:
                         outcome: object = await self._exchange(effect.spec)
-                    elif isinstance(effect, Ask):
+                    elif isinstance(effect, AskUser):
                         outcome = await self._answers(effect)
                     elif isinstance(effect, Await):
                         outcome = await effect.start(self._run)
-                    elif isinstance(effect, Hear):
-                        outcome = await self._heard(effect)
-                    elif isinstance(effect, Listen):
+                    elif isinstance(effect, Receive):
+                        outcome = await self._received(effect)
+                    elif isinstance(effect, ListenFor):
                         waiter = LoopWaiter(asyncio.get_running_loop())
                         outcome = MemberReader(
                             self._supervisor.listen, self._supervisor.listeners, effect.wanted, waiter
@@ -343,8 +341,8 @@ class Client(BaseClient):
                 if isinstance(item, ProgressParams):
                     assert spec is not None
                     assert spec.on_progress is not None
-                    if is_awaitable(heard := spec.on_progress(item)):
-                        await heard
+                    if is_awaitable(returned := spec.on_progress(item)):
+                        await returned
                 elif isinstance(item, ClientError):
                     raise item
                 else:
@@ -357,16 +355,16 @@ class Client(BaseClient):
             if detach is not None:
                 detach()
 
-    async def _heard(self, hear: Hear) -> object:
+    async def _received(self, receive: Receive) -> object:
         """Wait for what a reader receives; None when the time is over, or the caller has stopped the call."""
-        reader, stopper = cast("MemberReader[LoopWaiter] | None", hear.reader), hear.stopper
+        reader, stopper = cast("MemberReader[LoopWaiter] | None", receive.reader), receive.stopper
         waiter = reader.waiter if reader is not None else LoopWaiter(asyncio.get_running_loop())
         stop = partial(deliver, [(waiter, None)])
         if stopper is not None:
             stopper.attach(stop)
         try:
             with self._supervisor.resting(waiter):
-                async with asyncio.timeout(hear.seconds):
+                async with asyncio.timeout(receive.seconds):
                     return await waiter.get()
         except TimeoutError:
             return None
@@ -382,7 +380,7 @@ class Client(BaseClient):
 
     # Answers to the server.
 
-    async def _answers(self, ask: Ask) -> Mapping[str, bytes]:
+    async def _answers(self, ask: AskUser) -> Mapping[str, bytes]:
         answering = [asyncio.create_task(self._answer(request, ask.seconds)) for request in ask.requests.values()]
         try:
             return dict(zip(ask.requests, await asyncio.gather(*answering), strict=True))
@@ -484,7 +482,7 @@ async def _called(handler: Callable[[], Any]) -> Any:
     return await value if is_awaitable(value) else value
 
 
-def _answer_on(loop: asyncio.AbstractEventLoop, answering: set[object], question: Question) -> None:
+def _answer_on(loop: asyncio.AbstractEventLoop, answering: set[object], question: PendingQuestion) -> None:
     """Answer a question of the server on `loop`. Knows no client, so that one can be dropped."""
     try:
         loop.call_soon_threadsafe(_start_answering, answering, question)
@@ -492,13 +490,13 @@ def _answer_on(loop: asyncio.AbstractEventLoop, answering: set[object], question
         question.fail(closed)
 
 
-def _start_answering(answering: set[object], question: Question) -> None:
+def _start_answering(answering: set[object], question: PendingQuestion) -> None:
     task = asyncio.get_running_loop().create_task(_answer_server(question))
     answering.add(task)
     task.add_done_callback(answering.discard)
 
 
-async def _answer_server(question: Question) -> None:
+async def _answer_server(question: PendingQuestion) -> None:
     try:
         value = await _called(question.handler)
     except Exception as error:

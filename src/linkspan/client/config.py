@@ -13,29 +13,11 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeGuard, cast
 
 import msgspec
 
+from linkspan.client.host_formats import all_formats
 from linkspan.client.login_options import LoginOptions
-from linkspan.flows.client_errors import NOWHERE, ClientError, Origin
+from linkspan.flows.client_errors import NO_ORIGIN, ClientError, ServerOrigin
 from linkspan.types.base import JSON, is_array, is_mapping, is_object
 from linkspan.wire.redaction import REDACTED, is_secret_name
-
-__all__ = [
-    "AskInput",
-    "ConfigEntry",
-    "Configuration",
-    "Context",
-    "InputWanted",
-    "KnownConfig",
-    "Settled",
-    "UnusableTarget",
-    "config_path",
-    "known_configs",
-    "plain_json",
-    "read_config",
-    "read_mapping",
-    "settled",
-    "variable_of",
-    "why_left_out",
-]
 
 _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp_servers", "amp.mcpServers")
 _OF_AN_ENTRY: Final = frozenset({"command", "cmd", "path", "source", "transport", "url", "httpUrl", "serverUrl", "uri"})
@@ -43,7 +25,7 @@ _STRING_OR_COMMENT: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', 
 _STRING_OR_COMMA: Final = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
 
 
-class Configuration(dict[str, Mapping[str, Any]]):
+class ConfiguredServers(dict[str, Mapping[str, Any]]):
     """The servers of a file by name, each of them something that a client takes; and those that were left out, with why."""
 
     def __init__(self) -> None:
@@ -58,7 +40,7 @@ class KnownConfig(msgspec.Struct, frozen=True):
     path: Path
 
 
-def read_config(path: str | Path, *, inputs: AskInput | None = None) -> Configuration:
+def read_config(path: str | Path, *, inputs: AskInput | None = None) -> ConfiguredServers:
     """Return the servers of a host's configuration by name: JSON, with comments or without, or Codex's TOML.
 
     `inputs` is asked for each `${input:ID}` once, when a server that needs it is opened. An invalid entry is reported
@@ -68,16 +50,16 @@ def read_config(path: str | Path, *, inputs: AskInput | None = None) -> Configur
     return _read(file, _toml(file) if file.suffix == ".toml" else _json(file), inputs)
 
 
-def read_mapping(document: Mapping[str, Any]) -> Configuration | None:
+def read_mapping(document: Mapping[str, Any]) -> ConfiguredServers | None:
     """Return the servers of a configuration that was read already, or None for what is not a whole one."""
     if isinstance(document, ConfigEntry) or not _OF_AN_ENTRY.isdisjoint(document) or not [*_sections(document)]:
         return None
     return _read(Path("this configuration"), document, None)
 
 
-def _read(file: Path, document: Mapping[str, JSON], inputs: AskInput | None) -> Configuration:
-    context = Context(file, dict(_inputs(document)), inputs)
-    found = Configuration()
+def _read(file: Path, document: Mapping[str, JSON], inputs: AskInput | None) -> ConfiguredServers:
+    context = FileContext(file, dict(_inputs(document)), inputs)
+    found = ConfiguredServers()
     for name, entry in _named(file, document):
         why = why_left_out(entry)
         if why is None:
@@ -94,7 +76,7 @@ def known_configs(
     """Return the configuration files of hosts that are there, those of the workspace first."""
     home = home if home is not None else Path.home()
     workspace = workspace if workspace is not None else Path.cwd()
-    places = [(host, workspace / each) for host, each in _IN_WORKSPACE] + list(_at_home(home, platform))
+    places = [*_in_workspace(workspace), *_at_home(home, platform)]
     found: dict[Path, KnownConfig] = {}
     for host, path in places:
         if path.is_file():
@@ -107,45 +89,20 @@ def config_path(host: str, *, workspace: bool = False) -> Path | None:
 
     `workspace` asks for the file of the current directory instead of the user's own.
     """
-    here = Path.cwd()
-    places = [(name, here / each) for name, each in _IN_WORKSPACE] if workspace else _at_home(Path.home(), sys.platform)
+    places = _in_workspace(Path.cwd()) if workspace else _at_home(Path.home(), sys.platform)
     return next((path for name, path in places if name == host), None)
 
 
-_IN_WORKSPACE: Final = (
-    ("Claude Code", ".mcp.json"),
-    ("VS Code", ".vscode/mcp.json"),
-    ("Cursor", ".cursor/mcp.json"),
-    ("Roo Code", ".roo/mcp.json"),
-    ("Gemini CLI", ".gemini/settings.json"),
-    ("Zed", ".zed/settings.json"),
-    ("Codex", ".codex/config.toml"),
-    ("this directory", "mcp.json"),
-)
+def _in_workspace(workspace: Path) -> Iterator[tuple[str, Path]]:
+    for _, host in all_formats():
+        if host.workspace is not None:
+            yield host.title, workspace / host.workspace
 
 
 def _at_home(home: Path, platform: str) -> Iterator[tuple[str, Path]]:
-    data = home / ".config"
-    if platform == "darwin":
-        data = home / "Library" / "Application Support"
-    elif platform == "win32":
-        data = home / "AppData" / "Roaming"
-    storage = data / "Code" / "User" / "globalStorage"
-    yield "Claude Desktop", data / "Claude" / "claude_desktop_config.json"
-    yield "Claude Code", home / ".claude.json"
-    yield "Cursor", home / ".cursor" / "mcp.json"
-    yield "VS Code", data / "Code" / "User" / "mcp.json"
-    yield "Cline", storage / "saoudrizwan.claude-dev" / "settings" / "cline_mcp_settings.json"
-    yield "Roo Code", storage / "rooveterinaryinc.roo-cline" / "settings" / "mcp_settings.json"
-    yield "Windsurf", home / ".codeium" / "windsurf" / "mcp_config.json"
-    yield "Gemini CLI", home / ".gemini" / "settings.json"
-    yield (
-        "Zed",
-        (data if platform == "win32" else home / ".config")
-        / ("Zed" if platform == "win32" else "zed")
-        / "settings.json",
-    )
-    yield "Codex", home / ".codex" / "config.toml"
+    for _, host in all_formats():
+        if (path := host.at_home(home, platform)) is not None:
+            yield host.title, path
 
 
 # Files.
@@ -228,7 +185,7 @@ def _named(file: Path, document: Mapping[str, JSON]) -> Iterator[tuple[str, JSON
 
 
 def _sections(document: Mapping[str, JSON]) -> Iterator[JSON]:
-    for key in _SECTIONS:
+    for key in dict.fromkeys((*_SECTIONS, *(host.section for _, host in all_formats()))):
         if is_object(document.get(key)) or is_array(document.get(key)):
             yield document[key]
     mcp: JSON = document.get("mcp")
@@ -275,7 +232,7 @@ _TIMEOUTS: Final = {
 class UnusableTarget(ClientError, ValueError):
     """The target is not something to connect to; the message explains what is."""
 
-    def __init__(self, problem: str, origin: Origin = NOWHERE, **more: Any) -> None:
+    def __init__(self, problem: str, origin: ServerOrigin = NO_ORIGIN, **more: Any) -> None:
         more.setdefault("phase", "connect")
         super().__init__(problem, origin, **more)
 
@@ -293,7 +250,7 @@ class InputWanted(msgspec.Struct, frozen=True):
 AskInput: TypeAlias = Callable[[InputWanted], str]
 
 
-class Context:
+class FileContext:
     """What the entries of one file share: where it lies, what it asks of the person, and what was answered."""
 
     def __init__(self, path: Path, inputs: Mapping[str, InputWanted], ask: AskInput | None) -> None:
@@ -328,7 +285,7 @@ class Context:
 class ConfigEntry(dict[str, Any]):
     """An entry as it is written, which knows the file that it is from."""
 
-    def __init__(self, members: Mapping[str, Any], name: str, context: Context) -> None:
+    def __init__(self, members: Mapping[str, Any], name: str, context: FileContext) -> None:
         super().__init__(members)
         self.name = name
         self.context = context
@@ -368,10 +325,10 @@ def why_left_out(entry: JSON) -> str | None:
 
 def settled(entry: Mapping[str, Any]) -> Settled:
     """Return what to connect to. Raises: UnusableTarget."""
-    return _Entry(entry).settled()
+    return _FileEntry(entry).settled()
 
 
-class _Entry:
+class _FileEntry:
     def __init__(self, entry: Mapping[str, Any]) -> None:
         self._context = entry.context if isinstance(entry, ConfigEntry) else None
         self._where = "this entry of an mcp.json"
@@ -570,10 +527,10 @@ class _Entry:
         raise UnusableTarget(f'{self._where}: "{key}" {words}')
 
 
-class _LoginMembers(_Entry):
+class _LoginMembers(_FileEntry):
     """The object in an entry that is about logins."""
 
-    def __init__(self, entry: _Entry, key: str, members: Mapping[str, JSON]) -> None:
+    def __init__(self, entry: _FileEntry, key: str, members: Mapping[str, JSON]) -> None:
         super().__init__(members)
         self._context = entry._context
         self._where = entry._where

@@ -17,8 +17,6 @@ from linkspan.client.vault import Key, Vault, home
 if TYPE_CHECKING:
     from linkspan.auth.identities import OAuth
 
-__all__ = ["completed", "keep_options", "kept_options", "urls_with_options"]
-
 _KIND: Final = "options"
 
 

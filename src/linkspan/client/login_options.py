@@ -12,8 +12,6 @@ import msgspec
 if TYPE_CHECKING:
     from linkspan.auth.identities import OAuth
 
-__all__ = ["NO_OPTIONS", "LoginOptions"]
-
 
 class LoginOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Fields of `OAuth`; a default means that nothing was said."""

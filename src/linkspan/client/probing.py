@@ -17,8 +17,6 @@ from linkspan.flows.state import ClientSpan, ClientState
 from linkspan.runtime.forks import start_afresh_with
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
-__all__ = ["Asking", "forget", "is_legacy", "remember_legacy"]
-
 _LEAST: float = 0.1
 Answer: TypeAlias = Response | ErrorResponse | ClientError
 

@@ -25,8 +25,8 @@ from linkspan.flows.client_errors import (
     ConnectionLost,
     HttpError,
     InvalidResponse,
-    Origin,
     ServerError,
+    ServerOrigin,
 )
 from linkspan.flows.requesting import backoff
 from linkspan.revisions.modern import SUBSCRIPTION_ID
@@ -36,8 +36,6 @@ from linkspan.runtime.reactor import reactor
 from linkspan.types.base import JSON, is_object
 from linkspan.types.methods import LIST_CHANGED
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, encode
-
-__all__ = ["READY", "Filter", "MemberReader", "Subscription", "SubscriptionSet", "left_behind", "unconfirmed"]
 
 WaiterT = TypeVar("WaiterT", bound=Waiter)
 
@@ -85,11 +83,11 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class Subscription:
-    """One who listens. `hear` gets READY, changes, and at the end an error, in any thread; it must not block."""
+    """One who listens. `receive` gets READY, changes, and at the end an error, in any thread; it must not block."""
 
-    def __init__(self, wanted: Filter, hear: Callable[[object], object]) -> None:
+    def __init__(self, wanted: Filter, receive: Callable[[object], object]) -> None:
         self.wanted = wanted
-        self.hear = hear
+        self.receive = receive
         self.transport: ClientTransport | None = None
         self.request_id: object = None
         self.established = False
@@ -155,7 +153,7 @@ class SubscriptionSet:
         with self._lock:
             listeners, self._all = self._all, []
         for listener in listeners:
-            listener.hear(error.again())
+            listener.receive(error.again())
 
     def establish(self, listener: Subscription, transport: ClientTransport) -> None:
         """Ask the server for the changes that `listener` wants."""
@@ -180,7 +178,7 @@ class SubscriptionSet:
                 self._catch_up(listener)
 
     def _listen(self, listener: Subscription, transport: ClientTransport, attempt: object) -> None:
-        def hear(item: object) -> None:
+        def receive(item: object) -> None:
             if listener.attempt is not attempt:
                 return
             if isinstance(item, ErrorResponse):
@@ -191,7 +189,7 @@ class SubscriptionSet:
                 self._lose(listener, transport, item if isinstance(item, ClientError) else _ended(transport))
 
         began = time.monotonic()
-        waiter = CallbackWaiter(hear)
+        waiter = CallbackWaiter(receive)
         spec = RequestSpec("subscriptions/listen", listener.wanted.encode(), timeout=math.inf, total=math.inf)
         with transport.lock:  # so that no notification is looked at before the id is known
             transport.submit(spec, waiter)
@@ -203,7 +201,7 @@ class SubscriptionSet:
             self._ready(listener)
         for uri in listener.wanted.uris:
 
-            def hear(item: object, uri: str = uri) -> None:
+            def receive(item: object, uri: str = uri) -> None:
                 if listener.attempt is not attempt:
                     return
                 waiting.discard(uri)
@@ -217,7 +215,7 @@ class SubscriptionSet:
                     self._ready(listener)
 
             transport.submit(
-                RequestSpec("resources/subscribe", encode({"uri": uri}), phase="list"), CallbackWaiter(hear)
+                RequestSpec("resources/subscribe", encode({"uri": uri}), phase="list"), CallbackWaiter(receive)
             )
 
     def _lose(self, listener: Subscription, transport: ClientTransport, error: ClientError) -> None:
@@ -244,7 +242,7 @@ class SubscriptionSet:
         lost, listener.lost = listener.lost, None
         if not listener.established:
             listener.established = True
-            listener.hear(READY)
+            listener.receive(READY)
         elif listener.behind:
             if lost is not None and listener.transport is not None:
                 listener.transport.restored(lost)
@@ -253,15 +251,15 @@ class SubscriptionSet:
     def _catch_up(self, listener: Subscription) -> None:
         listener.behind = False
         if listener.wanted.extended:
-            listener.hear(READY)
+            listener.receive(READY)
         for change in listener.wanted.missed():
-            listener.hear(change)
+            listener.receive(change)
 
     def _fail(self, listener: Subscription, error: ClientError) -> None:
         with self._lock:
             if listener in self._all:
                 self._all.remove(listener)
-        listener.hear(error)
+        listener.receive(error)
 
     def _withdraw(
         self, transport: ClientTransport | None, request_id: Any, wanted: Filter, *, keep: frozenset[str]
@@ -296,7 +294,7 @@ class SubscriptionSet:
         change = _change(kind, params)
         for listener in list(self._all):
             if change is not None and listener.wanted.wants(change):
-                listener.hear(change)
+                listener.receive(change)
         return True
 
     def _notified_tagged(
@@ -310,7 +308,7 @@ class SubscriptionSet:
             listener.acknowledged = honoured if is_object(honoured) else NOTHING
             self._ready(listener)
         elif (change := _change(kind, params)) is not None:
-            listener.hear(change)
+            listener.receive(change)
 
     def _notified_extended(self, transport: ClientTransport, message: Notification) -> bool:
         """Pass a notification of an extension to the listener for which it is tagged; return whether there is one."""
@@ -319,7 +317,7 @@ class SubscriptionSet:
         listener = self._tagged(transport, _params(message))
         if listener is None or not listener.wanted.extended:
             return False
-        listener.hear(message)
+        listener.receive(message)
         return True
 
     def _tagged(self, transport: ClientTransport, params: dict[str, JSON]) -> Subscription | None:
@@ -357,7 +355,7 @@ class MemberReader(Generic[WaiterT]):
         self._listeners.remove(self._subscription)
 
 
-def unconfirmed(origin: Origin, seconds: float) -> CallTimeout:
+def unconfirmed(origin: ServerOrigin, seconds: float) -> CallTimeout:
     """Return the error for a subscription that the server neither confirms nor refuses."""
     return CallTimeout(
         f"the server did not confirm the subscription within {seconds:g} seconds (timeouts.list)",
@@ -368,7 +366,7 @@ def unconfirmed(origin: Origin, seconds: float) -> CallTimeout:
     )
 
 
-def left_behind(origin: Origin) -> ConnectionLost:
+def left_behind(origin: ServerOrigin) -> ConnectionLost:
     """Return the error for a subscription in a process that was forked after it had begun."""
     return ConnectionLost(
         "the subscription belongs to the parent process",

@@ -14,13 +14,14 @@ import time
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from linkspan.client.callbacks import Application
 from linkspan.client.probing import Asking
 from linkspan.client.subscriptions import Filter, Subscription, SubscriptionSet
 from linkspan.client.transports.base import CallbackWaiter, ClientTransport, PendingRequest, Recorder, Waiter, deliver
-from linkspan.core.flow import Effect, FallBack, Reopen, RequestSpec, Send, Sleep, Tell
+from linkspan.core.flow import Effect, FallBack, Notify, Reopen, RequestSpec, Send, Sleep
 from linkspan.flows.client_errors import (
     CallStopped,
     Change,
@@ -28,10 +29,13 @@ from linkspan.flows.client_errors import (
     ClientError,
     Connected,
     ConnectError,
+    Delivery,
     Disconnected,
+    ServerOrigin,
     StateLost,
     StreamRestored,
 )
+from linkspan.flows.http_messages import HttpHop
 from linkspan.flows.negotiation import negotiate
 from linkspan.flows.requesting import backoff
 from linkspan.flows.state import ClientState, ClientTelemetry, Principal, ResponseCache
@@ -42,8 +46,6 @@ from linkspan.types.messages import LoggingLevel
 from linkspan.types.methods import LIST_CHANGED, TOOL_LIST
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, RpcRequest, encode
 from linkspan.wire.reports import Report
-
-__all__ = ["Sessions", "Supervisor", "find_telemetry"]
 
 _log = logging.getLogger("linkspan.client")
 _STABLE: Final = 2.0
@@ -70,7 +72,8 @@ class Supervisor:
         self.opener = opener
         self._transport: ClientTransport | None = None
         self._opening: ClientTransport | None = None
-        self._closed = False
+        self.closed = False
+        """Whether the client was closed."""
         self._log_level: LoggingLevel | None = None
         self._standing: Subscription | None = None
         self.start_afresh()
@@ -84,12 +87,12 @@ class Supervisor:
         self._transport = self._opening = None
         self._waiting: dict[Waiter, RequestSpec | None] = {}
         self._resting: set[Waiter] = set()
-        self._sessions: Sessions | None = None
+        self._sessions: PrincipalSessions | None = None
         self._connecting = False
         self._closing: threading.Thread | None = None
         """Closes a connection that did not come about."""
         self._stop = threading.Event()
-        if self._closed:
+        if self.closed:
             self._stop.set()
         self._lost: ClientError | None = None
         self._failures = 0
@@ -105,15 +108,16 @@ class Supervisor:
         return self.application.callbacks.recorder
 
     @property
+    def on_hop(self) -> Callable[[HttpHop], object] | None:
+        """Whom to tell of each request over HTTP; in the order in which their responses came."""
+        on_http = self.application.callbacks.on_http
+        return partial(self.application.queue.post, on_http) if on_http is not None else None
+
+    @property
     def connected(self) -> bool:
         """Whether there is a connection now."""
         transport = self._transport
         return transport is not None and transport.alive
-
-    @property
-    def closed(self) -> bool:
-        """Whether the client was closed."""
-        return self._closed
 
     def submit(self, spec: RequestSpec | None, waiter: Waiter) -> ClientTransport | None:
         """Send a request, as soon as there is a connection; its outcome goes to `waiter`. None only connects.
@@ -121,13 +125,13 @@ class Supervisor:
         Returns the transport that must be flushed, or None. Raises: ClientError.
         """
         if spec is not None and spec.stopper is not None and spec.stopper.stopped:
-            raise self._stopped_error(spec.stopper.reason)
+            raise _stopped(self.state.origin, spec.stopper.reason)
         transport = self._transport
         if transport is None or not transport.alive:
             with self._lock:
                 transport = self._transport
                 if self.closed:
-                    raise self._closed_error("not_sent")
+                    raise _closed(self.state.origin, "not_sent")
                 if transport is None or not transport.alive:
                     self._waiting[waiter] = spec
                     self._connect_soon()
@@ -140,7 +144,7 @@ class Supervisor:
         transport.submit(spec, waiter)
         return transport
 
-    def _sessions_for(self, spec: RequestSpec, transport: ClientTransport) -> Sessions | None:
+    def _sessions_for(self, spec: RequestSpec, transport: ClientTransport) -> PrincipalSessions | None:
         """Return who sends a request in its principal's session; None if this connection is for all, or for that one."""
         mine = self.state.principal
         if (
@@ -151,29 +155,29 @@ class Supervisor:
             return None
         with self._lock:
             if self._sessions is None:
-                self._sessions = Sessions(self)
+                self._sessions = PrincipalSessions(self)
         return self._sessions
 
-    def withdraw(self, waiter: Waiter, reason: str | None = None, *, tell: bool = False) -> None:
-        """Give up whatever `waiter` waits for; with `tell` it gets a `CallStopped`."""
+    def withdraw(self, waiter: Waiter, reason: str | None = None, *, report: bool = False) -> None:
+        """Give up whatever `waiter` waits for; with `report` it gets a `CallStopped`."""
         with self._lock:
             waited = waiter in self._waiting
             self._waiting.pop(waiter, None)
         pending_request: PendingRequest | None = waiter.pending_request
-        if waited and tell:
-            deliver([(waiter, self._stopped_error(reason))])
+        if waited and report:
+            deliver([(waiter, _stopped(self.state.origin, reason))])
         elif pending_request is not None:
-            pending_request.transport.give_up(pending_request.request_id, reason, tell=tell)
+            pending_request.transport.give_up(pending_request.request_id, reason, report=report)
         elif self._sessions is not None:
             for each in self._sessions.all():
-                each.withdraw(waiter, reason, tell=tell)
+                each.withdraw(waiter, reason, report=report)
 
     @contextmanager
     def resting(self, waiter: Waiter) -> Generator[None]:
         """Let `close` end a wait that does not depend on a connection. Raises: ClientClosed."""
         with self._lock:
             if self.closed:
-                raise self._closed_error("answered")
+                raise _closed(self.state.origin, "answered")
             self._resting.add(waiter)
         try:
             yield
@@ -208,9 +212,9 @@ class Supervisor:
         transport = self._transport
         return not self._waiting and not self._connecting and (transport is None or transport.machine.pending == 0)
 
-    def listen(self, wanted: Filter, hear: Callable[[object], object]) -> Subscription:
+    def listen(self, wanted: Filter, receive: Callable[[object], object]) -> Subscription:
         """Listen for changes from now on."""
-        listener = Subscription(wanted, hear)
+        listener = Subscription(wanted, receive)
         transport = self._transport
         self.listeners.add(listener, transport if transport is not None and transport.alive else None)
         if not self.connected:
@@ -232,14 +236,14 @@ class Supervisor:
     def close(self) -> None:
         """End everything; wait until the server is gone. Any thread, any number of times."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             self._stop.set()
             transports = [each for each in (self._transport, self._opening) if each is not None]
             waiting, self._waiting = self._waiting, {}
             resting = list(self._resting)
-        deliver([(waiter, self._closed_error("not_sent")) for waiter in waiting])
-        deliver([(waiter, self._closed_error("answered")) for waiter in resting])
-        self.listeners.end(self._closed_error("answered"))
+        deliver([(waiter, _closed(self.state.origin, "not_sent")) for waiter in waiting])
+        deliver([(waiter, _closed(self.state.origin, "answered")) for waiter in resting])
+        self.listeners.end(_closed(self.state.origin, "answered"))
         if self._sessions is not None:
             self._sessions.close()
         for transport in transports:
@@ -254,14 +258,8 @@ class Supervisor:
             if self.closed:
                 self._transport = self._opening = self._sessions = None
                 self._lost = None
-                self._closed = False
+                self.closed = False
                 self._stop = threading.Event()
-
-    def _stopped_error(self, reason: str | None) -> CallStopped:
-        return CallStopped(f"the call was stopped{f': {reason}' if reason else ''}", self.state.origin)
-
-    def _closed_error(self, delivery: Any) -> ClientClosed:
-        return ClientClosed("the client was closed", self.state.origin, delivery=delivery)
 
     # Connecting.
 
@@ -311,7 +309,7 @@ class Supervisor:
             )
             self._stop.wait(pause)
         if self.closed:
-            raise self._closed_error("not_sent")
+            raise _closed(self.state.origin, "not_sent")
         transport = self.opener(self)
         atexit.unregister(
             _close_all
@@ -322,7 +320,7 @@ class Supervisor:
             closed = self.closed
         if closed:
             transport.close()
-            raise self._closed_error("not_sent")
+            raise _closed(self.state.origin, "not_sent")
         return transport
 
     def _agree(self, transport: ClientTransport) -> Agreement:
@@ -333,15 +331,21 @@ class Supervisor:
             effect = next(flow)
             while True:
                 try:
-                    outcome = self._perform(effect, asking)
+                    outcome = None
+                    if isinstance(effect, Reopen):
+                        transport.close()
+                        transport = self._opened()
+                    elif isinstance(effect, Sleep):
+                        self._stop.wait(effect.seconds)
+                    else:
+                        outcome = _perform(effect, transport, asking)
                 except ClientError as error:
                     effect = flow.throw(error)
                 else:
                     effect = flow.send(outcome)
         except StopIteration as stop:
             agreement: Agreement = stop.value
-            assert self._opening is not None
-            asking.end(self._opening)
+            asking.end(transport)
             return agreement
         except BaseException:
             if self._opening is not None:
@@ -350,26 +354,6 @@ class Supervisor:
                 closing.start()
                 self._closing = closing  # only now: `close` joins it from another thread
             raise
-
-    def _perform(self, effect: Effect, asking: Asking) -> Response | ErrorResponse | None:
-        transport = self._opening
-        assert transport is not None
-        match effect:
-            case Send():
-                return asking.ask(transport, effect)
-            case Tell():
-                transport.machine.agreement = effect.agreement or transport.machine.agreement
-                transport.notify(effect.method, effect.params)
-            case Reopen():
-                transport.close()
-                self._opened()
-            case FallBack():
-                transport.fall_back(effect.reason, asking.left)
-            case Sleep():
-                self._stop.wait(effect.seconds)
-            case _:
-                raise AssertionError(f"the negotiation has no use for {effect}")
-        return None
 
     def _connect_failed(self, error: ClientError) -> None:
         with self._lock:
@@ -436,22 +420,10 @@ class Supervisor:
         if self._standing is not None and self._standing not in self.listeners:
             self.listeners.add(self._standing, None)  # the client was closed, or had given up
         elif self._standing is None and self.application.callbacks.on_change is not None:
-            self._stand(self.application.callbacks.on_change, agreement)
+            self._standing = _standing(agreement, self.application)
+            if self._standing is not None:
+                self.listeners.add(self._standing, None)
         self.listeners.reopen(transport)
-
-    def _stand(self, on_change: Callable[[Change], Any], agreement: Agreement) -> None:
-        """Listen, for `on_change`, to every list that the server says it announces."""
-        offers = agreement.capabilities
-        announced: dict[Any, Any] = {"tools": offers.tools, "prompts": offers.prompts, "resources": offers.resources}
-        kinds = frozenset(kind for kind, offer in announced.items() if offer is not None and offer.list_changed)
-
-        def hear(item: object) -> None:
-            if isinstance(item, Change):
-                self.application.queue.post(on_change, item)
-
-        if kinds or (offers.resources is not None and offers.resources.subscribe):
-            self._standing = Subscription(Filter(kinds), hear)
-            self.listeners.add(self._standing, None)
 
     # What transports say.
 
@@ -459,13 +431,13 @@ class Supervisor:
         """Let the application answer a question of the server."""
         self.application.ask(transport, request)
 
-    def notification_received(self, transport: ClientTransport, message: Notification) -> None:
+    def notification_received(self, transport: ClientTransport, message: Notification, owner: object) -> None:
         """Pass a notification to the cache, the listeners and the callbacks that want it."""
         if LIST_CHANGED.get(message.method) == TOOL_LIST.capability:
             self.state.forget_tools()
-        self.state.cache.hear(message.method, message.params)
+        self.state.cache.receive(message.method, message.params)
         if not self.listeners.notified(transport, message):
-            self.application.notify(message)
+            self.application.notify(message, owner)
 
     def stderr_received(self, transport: ClientTransport, text: str) -> None:
         """Pass on what the server wrote to stderr."""
@@ -502,7 +474,45 @@ class Supervisor:
         self.application.report(Disconnected(self.state.origin.server, error))
 
 
-class _Session(Supervisor):
+def _perform(effect: Effect, transport: ClientTransport, asking: Asking) -> Response | ErrorResponse | None:
+    """Carry out what the negotiation wants to be said. Raises: ClientError."""
+    match effect:
+        case Send():
+            return asking.ask(transport, effect)
+        case Notify():
+            transport.machine.agreement = effect.agreement or transport.machine.agreement
+            transport.notify(effect.method, effect.params)
+        case FallBack():
+            transport.fall_back(effect.reason, asking.left)
+        case _:
+            raise AssertionError(f"the negotiation has no use for {effect}")
+    return None
+
+
+def _standing(agreement: Agreement, application: Application) -> Subscription | None:
+    """Return the subscription, for `on_change`, to every list whose changes the server announces; None if it announces none."""
+    offers, on_change = agreement.capabilities, application.callbacks.on_change
+    announced: dict[Any, Any] = {"tools": offers.tools, "prompts": offers.prompts, "resources": offers.resources}
+    kinds = frozenset(kind for kind, offer in announced.items() if offer is not None and offer.list_changed)
+
+    def receive(item: object) -> None:
+        if isinstance(item, Change) and on_change is not None:
+            application.queue.post(on_change, item)
+
+    if kinds or (offers.resources is not None and offers.resources.subscribe):
+        return Subscription(Filter(kinds), receive)
+    return None
+
+
+def _stopped(origin: ServerOrigin, reason: str | None) -> CallStopped:
+    return CallStopped(f"the call was stopped{f': {reason}' if reason else ''}", origin)
+
+
+def _closed(origin: ServerOrigin, delivery: Delivery) -> ClientClosed:
+    return ClientClosed("the client was closed", origin, delivery=delivery)
+
+
+class _PrincipalSession(Supervisor):
     """One principal's connection. Its events, notifications and questions reach the application through its client."""
 
     def __init__(self, client: Supervisor, principal: Principal) -> None:
@@ -526,7 +536,7 @@ class _Session(Supervisor):
         )
 
 
-class Sessions:
+class PrincipalSessions:
     """The sessions of one client, by principal; `limits.max_principals` of them, those used least recently end first."""
 
     def __init__(self, client: Supervisor) -> None:
@@ -544,7 +554,7 @@ class Sessions:
                 raise ClientClosed("the client was closed", self._client.state.origin, delivery="not_sent")
             found = self._by_principal.pop(spec.principal, None)
             if found is None:
-                found = _Session(self._client, spec.principal)
+                found = _PrincipalSession(self._client, spec.principal)
                 if self._level is not None:
                     found.set_level(self._level)
             for each in self._overdue():

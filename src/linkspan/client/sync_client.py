@@ -13,7 +13,7 @@ from linkspan.client.base import BaseClient, CallKeywords, ListKeywords, Request
 from linkspan.client.callbacks import finished
 from linkspan.client.subscriptions import READY, Filter, MemberReader, left_behind, unconfirmed
 from linkspan.client.transports.base import ClientTransport, ThreadWaiter
-from linkspan.core.flow import Ask, Flow, Hear, Listen, RequestSpec, Send, Sleep
+from linkspan.core.flow import AskUser, Flow, ListenFor, Receive, RequestSpec, Send, Sleep
 from linkspan.flows import operations
 from linkspan.flows.answers import Refused, failed, refused, unanswerable, unanswered
 from linkspan.flows.client_errors import Change, ClientError
@@ -44,8 +44,6 @@ from linkspan.wire.jsonrpc import ErrorResponse, Response
 if TYPE_CHECKING:
     from linkspan.client.tasks import SyncClientTask
     from linkspan.client.tool_functions import SyncToolFunctions
-
-__all__ = ["SyncChanges", "SyncClient"]
 
 T = TypeVar("T")
 
@@ -275,11 +273,11 @@ class SyncClient(BaseClient):
                 try:
                     if type(effect) is Send:
                         outcome: object = self._exchange(effect.spec)
-                    elif isinstance(effect, Ask):
+                    elif isinstance(effect, AskUser):
                         outcome = self._answers(effect)
-                    elif isinstance(effect, Hear):
-                        outcome = self._heard(effect)
-                    elif isinstance(effect, Listen):
+                    elif isinstance(effect, Receive):
+                        outcome = self._received(effect)
+                    elif isinstance(effect, ListenFor):
                         listen, listeners = self._supervisor.listen, self._supervisor.listeners
                         outcome = MemberReader(listen, listeners, effect.wanted, ThreadWaiter())
                     else:
@@ -321,23 +319,23 @@ class SyncClient(BaseClient):
             if detach is not None:
                 detach()
 
-    def _heard(self, hear: Hear) -> object:
+    def _received(self, receive: Receive) -> object:
         """Wait for what a reader receives; None when the time is over, or the caller has stopped the call."""
-        reader, stopper = cast("MemberReader[ThreadWaiter] | None", hear.reader), hear.stopper
+        reader, stopper = cast("MemberReader[ThreadWaiter] | None", receive.reader), receive.stopper
         waiter = reader.waiter if reader is not None else ThreadWaiter()
         stop = partial(waiter.put, None)
         if stopper is not None:
             stopper.attach(stop)
         try:
             with self._supervisor.resting(waiter):
-                return waiter.get(timeout=hear.seconds)
+                return waiter.get(timeout=receive.seconds)
         except Empty:
             return None
         finally:
             if stopper is not None:
                 stopper.detach(stop)
 
-    def _answers(self, ask: Ask) -> Mapping[str, bytes]:
+    def _answers(self, ask: AskUser) -> Mapping[str, bytes]:
         """Ask one after the other. A handler in the caller's thread cannot be cut short, but the next is not begun."""
         give_up = time.monotonic() + ask.seconds
         answers: dict[str, bytes] = {}

@@ -20,14 +20,11 @@ from linkspan.flows.tasks import (
 from linkspan.flows.tool_results import ToolResult
 from linkspan.types.task_messages import TASKS
 
-__all__ = ["ClientTask", "SyncClientTask", "check_tasks", "settled"]
-
-
 T = TypeVar("T")
 RunT = TypeVar("RunT")
 
 
-class Awaits(Protocol):
+class AwaitsFlow(Protocol):
     """How `Client` runs a flow."""
 
     def __call__(self, flow: Flow[T], /) -> Awaitable[T]: ...
@@ -78,7 +75,7 @@ class _BaseTask(Generic[RunT]):
         return f"{type(self).__name__}({self.id!r})"
 
 
-class ClientTask(_BaseTask[Awaits]):
+class ClientTask(_BaseTask[AwaitsFlow]):
     """A task of a server: of a call that `start_tool` began, or one that another process began (`client.task(id)`).
 
     `id` is None where the server answered at once; the result is there then, and there is nothing to cancel.

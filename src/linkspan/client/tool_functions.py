@@ -16,9 +16,7 @@ from linkspan.types.messages import Tool
 if TYPE_CHECKING:
     from inspect import Signature
 
-    from linkspan.flows.state import Catalogue
-
-__all__ = ["SyncToolFunctions", "ToolFunction", "ToolFunctions"]
+    from linkspan.flows.state import ShownTools
 
 ResultT = TypeVar("ResultT", covariant=True)
 ListedT = TypeVar("ListedT", covariant=True)
@@ -33,7 +31,7 @@ _TYPES: Final[Mapping[str, type]] = {
 }
 
 
-class _Client(Protocol[ResultT, ListedT]):
+class _CallsTools(Protocol[ResultT, ListedT]):
     """What is used of a client."""
 
     @property
@@ -47,7 +45,7 @@ class _Client(Protocol[ResultT, ListedT]):
 class ToolFunction(Generic[ResultT]):
     """A tool as a function of keyword arguments; options of a call, such as a deadline, are those of `call_tool`."""
 
-    def __init__(self, client: _Client[ResultT, object], name: str, tool: Tool | None) -> None:
+    def __init__(self, client: _CallsTools[ResultT, object], name: str, tool: Tool | None) -> None:
         """`tool` is None if the tools are not listed yet."""
         self.__name__ = name
         self.__doc__ = (tool.description or tool.title) if tool is not None else None
@@ -87,7 +85,7 @@ class ToolFunction(Generic[ResultT]):
 class _Functions(Generic[ResultT, ListedT]):
     """The tools by their names; a character that Python does not take in a name is `_`."""
 
-    def __init__(self, client: _Client[ResultT, ListedT], known: Catalogue) -> None:
+    def __init__(self, client: _CallsTools[ResultT, ListedT], known: ShownTools) -> None:
         """`known` holds what the client has listed."""
         self._client = client
         self._known = known

@@ -21,8 +21,9 @@ from opentelemetry.trace import SpanKind
 from linkspan.core.flow import RequestSpec
 from linkspan.flows.client_errors import CallTimeout, ClientError, ServerError
 from linkspan.flows.state import ClientState
-from linkspan.runtime.otel import attributes_of, durations, note_failure, tracer
+from linkspan.runtime.otel import attributes_of, durations, record_failure, tracer
 from linkspan.server.telemetry import Failure, Operation, operation
+from linkspan.types.methods import NOUNS
 from linkspan.wire.jsonrpc import ErrorResponse, Response, encode
 
 if TYPE_CHECKING:
@@ -30,15 +31,13 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram
     from opentelemetry.trace import Span
 
-__all__ = ["ClientTracing"]
-
 _IS_ERROR: Final = b'"isError"'
 _MOST_NAMES: Final = 4096
 """Names that were served and not listed."""
 _NAMES: Final = ("gen_ai.tool.name", "gen_ai.prompt.name")
 
 
-class _Target(msgspec.Struct):
+class _TracedTarget(msgspec.Struct):
     name: str | None = None
     uri: str | None = None
 
@@ -47,7 +46,7 @@ class _Result(msgspec.Struct, rename="camel"):
     is_error: bool = False
 
 
-_read_target = msgspec.json.Decoder(_Target).decode
+_read_target = msgspec.json.Decoder(_TracedTarget).decode
 _read_result = msgspec.json.Decoder(_Result).decode
 
 
@@ -63,14 +62,14 @@ def _server(url: str) -> dict[str, str | int]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _target_of(spec: RequestSpec) -> _Target:
+def _target_of(spec: RequestSpec) -> _TracedTarget:
     try:
         return _read_target(spec.params)
     except (msgspec.DecodeError, RecursionError):  # params of a method of the application's own
-        return _Target()
+        return _TracedTarget()
 
 
-class _Names:
+class _ServerNames:
     """The names of tools and prompts that servers have: a model can invent any number of others, and a series is for ever."""
 
     def __init__(self) -> None:
@@ -92,21 +91,21 @@ class ClientTracing:
 
     def __init__(self) -> None:
         """Use the providers of the application."""
-        self._names = _Names()
+        self._names = _ServerNames()
         self._tracer = tracer()
         self._durations = durations(
             "mcp.client.operation.duration",
             "The duration of the MCP request or notification as observed on the sender",
         )
 
-    def begin(self, state: ClientState, spec: RequestSpec) -> _ClientSpan:
+    def begin(self, state: ClientState, spec: RequestSpec) -> _TracedRequest:
         """Begin the span of a request."""
         agreement = spec.agreement or state.agreement
-        target = _target_of(spec)
+        target, noun = _target_of(spec), NOUNS.get(spec.method)
         purpose = operation(
             spec.method,
-            target.name if spec.method == "tools/call" else None,
-            target.name if spec.method == "prompts/get" else None,
+            target.name if noun == "tool" else None,
+            target.name if noun == "prompt" else None,
             agreement.revision.date if agreement is not None else None,
             state.origin.url is not None,
         )
@@ -117,7 +116,7 @@ class ClientTracing:
         span = self._tracer.start_span(purpose.title, None, SpanKind.CLIENT, attributes)
         context = trace.set_span_in_context(span)
         is_known = partial(self._names.is_known, state, purpose)
-        return _ClientSpan(span, self._durations, common, context, is_known, _with_trace(spec, context))
+        return _TracedRequest(span, self._durations, common, context, is_known, _with_trace(spec, context))
 
     def carry(self, function: Callable[[], object]) -> Callable[[], object]:
         """Return the function so that in another thread it belongs to the trace of this one."""
@@ -140,7 +139,7 @@ def _with_trace(spec: RequestSpec, context: Context) -> RequestSpec:
     return structs.replace(spec, meta=b"%b,%b" % (spec.meta, members) if spec.meta else members)
 
 
-class _ClientSpan:
+class _TracedRequest:
     """The span of one request, and its duration."""
 
     __slots__ = ("_began", "_common", "_context", "_durations", "_is_known", "_span", "spec")
@@ -170,7 +169,7 @@ class _ClientSpan:
         if not self._is_known(failure):
             attributes = {name: value for name, value in attributes.items() if name not in _NAMES}
         if failure is not None:
-            attributes = attributes | note_failure(span, failure)
+            attributes = attributes | record_failure(span, failure)
         self._durations.record(time.perf_counter() - self._began, attributes, self._context)
         span.end()
 

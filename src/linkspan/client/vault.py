@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from linkspan.runtime.forks import lead_nowhere, renew
+from linkspan.runtime.forks import point_to_devnull, renew
 from linkspan.runtime.shared_files import read_shared, remove_shared, replace_shared, unlock, wait_for_lock
 
-__all__ = ["Key", "Keyring", "Vault", "home", "system_keyring"]
+if TYPE_CHECKING:
+    from linkspan.auth.identities import LoginKeeper
 
 Key: TypeAlias = tuple[str, ...]
 
@@ -46,14 +48,14 @@ class Keyring(Protocol):
         ...
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _VaultEntry(msgspec.Struct, frozen=True):
     """The contents of one file; `value` is None where the keyring has it."""
 
     key: Key
     value: bytes | None
 
 
-_read = msgspec.json.Decoder(_Entry)
+_read = msgspec.json.Decoder(_VaultEntry)
 
 
 def home() -> Path:
@@ -105,7 +107,7 @@ class Vault:
 
     def start_afresh(self) -> None:
         """In a forked child: hold none of the parent's locks, which would outlive the parent otherwise."""
-        lead_nowhere(self._locks)
+        point_to_devnull(self._locks)
         self._locks = set()
 
     def has(self, key: Key) -> bool:
@@ -154,7 +156,7 @@ class Vault:
             return []
         return [entry.key for file in files if (entry := _entry(file)) is not None]
 
-    def lock(self, key: Key) -> Callable[[], None]:
+    def lock(self, key: Key, patience: float = _LONGEST_LOCK) -> Callable[[], None]:
         """Lock a key across threads and processes; return what unlocks it. Not reentrant. Raises: TimeoutError."""
         try:
             self._make_directory()
@@ -164,7 +166,7 @@ class Vault:
         renew(self)
         self._locks.add(fd)
         try:
-            wait_for_lock(fd, _LONGEST_LOCK)
+            wait_for_lock(fd, patience)
         except TimeoutError:
             self._unlock(fd)
             raise TimeoutError("another process held this login for too long") from None
@@ -209,7 +211,7 @@ class Vault:
         fd, beside = tempfile.mkstemp(dir=self._directory)  # mode 0600
         try:
             with os.fdopen(fd, "wb") as file:
-                file.write(msgspec.json.encode(_Entry(key, value)))
+                file.write(msgspec.json.encode(_VaultEntry(key, value)))
                 file.flush()
                 os.fsync(file.fileno())
             replace_shared(Path(beside), self._path(key))
@@ -230,7 +232,24 @@ class Vault:
             os.chmod(self._directory, 0o700)
 
 
-def _entry(path: Path) -> _Entry | None:
+class ProgramVault:
+    """The logins that a program keeps by itself, where nothing of this user is read or written. Any thread, one process."""
+
+    def __init__(self, keeper: LoginKeeper) -> None:
+        """Load from `keeper`, and save to it."""
+        self.load = keeper.load
+        self.save = keeper.save
+        self._locks: dict[Key, threading.Lock] = {}
+
+    def lock(self, key: Key, patience: float = _LONGEST_LOCK) -> Callable[[], None]:
+        """Lock a key across threads; return what unlocks it. Not reentrant. Raises: TimeoutError."""
+        lock = self._locks.setdefault(key, threading.Lock())
+        if not lock.acquire(timeout=patience):
+            raise TimeoutError("another thread held this login for too long")
+        return lock.release
+
+
+def _entry(path: Path) -> _VaultEntry | None:
     try:
         return _read.decode(read_shared(path))
     except (OSError, msgspec.DecodeError):

@@ -1,3 +1,1 @@
 """Sans-IO machines: objects with memory that never read, write, wait or look at a clock."""
-
-__all__: list[str] = []

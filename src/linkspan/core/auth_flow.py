@@ -15,24 +15,6 @@ from linkspan.core.flow import Sleep
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = [
-    "AuthEffect",
-    "AuthFlow",
-    "Http",
-    "HttpResult",
-    "HttpUnavailable",
-    "Listen",
-    "Load",
-    "Lock",
-    "Note",
-    "OpenUrl",
-    "Save",
-    "ShowCode",
-    "StoreKey",
-    "Supply",
-    "Unlock",
-]
-
 ResultT = TypeVar("ResultT")
 StoreKey: TypeAlias = tuple[str, ...]
 """Where something is in the store of credentials: what it is, then whose it is."""
@@ -67,7 +49,7 @@ class Http(msgspec.Struct, frozen=True):
     """Whether to follow redirects within the origin; else one is returned as it is."""
 
 
-class Listen(msgspec.Struct, frozen=True):
+class AwaitRedirect(msgspec.Struct, frozen=True):
     """Receive what a browser is redirected to, until the flow ends; the outcome is the redirect URI.
 
     Raises: HttpUnavailable if the port is taken.
@@ -88,6 +70,8 @@ class OpenUrl(msgspec.Struct, frozen=True):
     state: str
     """A redirect with another state is not ours: wait for the next one."""
     seconds: float
+    doubt: str = ""
+    """Why the page may be one of an error, for the person; empty if nothing speaks for that."""
 
 
 class ShowCode(msgspec.Struct, frozen=True):
@@ -101,13 +85,13 @@ class ShowCode(msgspec.Struct, frozen=True):
     """For how long the code is valid."""
 
 
-class Load(msgspec.Struct, frozen=True):
+class LoadLogin(msgspec.Struct, frozen=True):
     """Read from the store of credentials; the outcome is bytes, or None."""
 
     key: StoreKey
 
 
-class Save(msgspec.Struct, frozen=True):
+class SaveLogin(msgspec.Struct, frozen=True):
     """Write to the store of credentials, or delete with None; afterwards it is on disk."""
 
     key: StoreKey
@@ -115,9 +99,13 @@ class Save(msgspec.Struct, frozen=True):
 
 
 class Lock(msgspec.Struct, frozen=True):
-    """Wait until no other flow, in any process, holds the lock of this name. Ending the flow unlocks it."""
+    """Wait until no other flow, in any process, holds the lock of this name. Ending the flow unlocks it.
+
+    `seconds` is how long a person may take to log in for another flow; None where no person logs in. Raises: TimeoutError.
+    """
 
     key: StoreKey
+    seconds: float | None = None
 
 
 class Unlock(msgspec.Struct, frozen=True):
@@ -126,7 +114,7 @@ class Unlock(msgspec.Struct, frozen=True):
     key: StoreKey
 
 
-class Note(msgspec.Struct, frozen=True):
+class LoginNote(msgspec.Struct, frozen=True):
     """Tell those who follow a login what was chosen. The text has no secret."""
 
     text: str
@@ -143,5 +131,7 @@ class Supply(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...] = ()
 
 
-AuthEffect: TypeAlias = Http | Listen | OpenUrl | ShowCode | Load | Save | Lock | Unlock | Note | Supply | Sleep
+AuthEffect: TypeAlias = (
+    Http | AwaitRedirect | OpenUrl | ShowCode | LoadLogin | SaveLogin | Lock | Unlock | LoginNote | Supply | Sleep
+)
 AuthFlow: TypeAlias = Generator[AuthEffect, Any, ResultT]

@@ -30,39 +30,6 @@ from linkspan.wire.jsonrpc import (
     encode_error,
 )
 
-__all__ = [
-    "BUSY",
-    "CANCELLED",
-    "LATER",
-    "NOTHING_TO_LISTEN_ON",
-    "NOT_ASKABLE",
-    "NO_PORTS",
-    "NO_REQUEST",
-    "OWN_ANSWER",
-    "Background",
-    "Call",
-    "CallCancelled",
-    "CallReady",
-    "Check",
-    "ConnectionServer",
-    "Delivery",
-    "Event",
-    "HeaderPlan",
-    "Hook",
-    "Lifespan",
-    "Ports",
-    "Postponed",
-    "RunsCalls",
-    "encode_refusal",
-    "method_not_found",
-    "most_urgent",
-    "not_in_a_batch",
-    "not_initialized",
-    "respond",
-    "run_call",
-]
-
-
 HeaderPlan: TypeAlias = Callable[[str], Mapping[tuple[str, ...], str]]
 """Returns which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
 
@@ -117,6 +84,8 @@ class Ports(msgspec.Struct, frozen=True):
     """Ends the stream on which a request would be answered; the client comes back for the response."""
     facts: TransportInfo = NO_FACTS
     """What the transport knows of all requests, where it does not bring facts of each."""
+    session: str | None = None
+    """Names the client for as long as it is connected, or has its session; None where each request stands alone."""
     question_prefix: str = ""
     """Begins the ids of requests to a handshake client, where the answers may come to another process."""
 
@@ -161,13 +130,38 @@ class Call(msgspec.Struct, eq=False):
         self.ended = True
 
 
-class Lifespan(Protocol):
-    """What a server opens before its first call and closes at its end, as drivers see it. Any thread."""
+class Readiness(Protocol):
+    """What a call may have to wait for before it runs. Any thread."""
 
     @property
     def entered(self) -> bool:
-        """Whether it is open, so that calls may run."""
+        """Whether calls may run."""
         ...
+
+    @property
+    def refusal(self) -> str | None:
+        """The error of every caller, if it could not be had."""
+        ...
+
+    def begin(self, user: object, loop: Callable[[], Any]) -> bool:
+        """Open it for `user`, unless that was done. False if it needs the event loop of handlers, and `loop()` is None yet."""
+        ...
+
+    def then(self, go: Callable[[], object]) -> None:
+        """Call `go` once it is there, or has failed: here and now, or in a thread that must not be held up."""
+        ...
+
+    def wait(self) -> None:
+        """Wait here until it is there, or has failed."""
+        ...
+
+    def value_of(self, postponed: Postponed) -> Awaitable[object]:
+        """Run a call that was postponed, and give its value: for a driver that only knows how to await."""
+        ...
+
+
+class Lifespan(Readiness, Protocol):
+    """What a server opens before its first call and closes at its end, as drivers see it. Any thread."""
 
     @property
     def value(self) -> object:
@@ -179,11 +173,6 @@ class Lifespan(Protocol):
         ...
 
     @property
-    def refusal(self) -> str | None:
-        """The error of every caller, if it could not be opened."""
-        ...
-
-    @property
     def closes_within(self) -> float:
         """Seconds that closing it may take; 0 if it is not open."""
         ...
@@ -192,20 +181,8 @@ class Lifespan(Protocol):
         """Keep it open, once it is, until `user` closes it or is collected."""
         ...
 
-    def begin(self, user: object, loop: Callable[[], Any]) -> bool:
-        """Open it for `user`, unless that was done. False if it needs the event loop of handlers, and `loop()` is None yet."""
-        ...
-
     def begin_unasked(self, user: object, loop: Callable[[], Any]) -> None:
         """Do the same with the first request, where the framework should have done it; warn that it may not see the end."""
-        ...
-
-    def then(self, go: Callable[[], object]) -> None:
-        """Call `go` once it is open, or has failed: here and now, or in a thread that must not be held up."""
-        ...
-
-    def wait(self) -> None:
-        """Wait here until it is open, or has failed."""
         ...
 
     async def opened(self) -> None:
@@ -214,10 +191,6 @@ class Lifespan(Protocol):
 
     async def abegin(self, user: object) -> None:
         """Open it for `user` on this event loop, and wait for the same."""
-        ...
-
-    def value_of(self, postponed: Postponed) -> Awaitable[object]:
-        """Run a call that was postponed, and give its value: for a driver that only knows how to await."""
         ...
 
     def close(self, user: object) -> None:
@@ -251,12 +224,33 @@ class Background(Protocol):
         ...
 
 
+class Backgrounds(msgspec.Struct, frozen=True):
+    """Several things that a server does besides answering, as one."""
+
+    each: tuple[Background, ...]
+
+    def attach(self, user: object, loop: Callable[[], Any]) -> None:
+        """Attach `user` to all of them."""
+        for background in self.each:
+            background.attach(user, loop)
+
+    def drain(self, user: object) -> None:
+        """Begin nothing more for `user` in any of them."""
+        for background in self.each:
+            background.drain(user)
+
+    def leave(self, user: object, within: float, cleanup: float) -> None:
+        """Let `user` go from all of them, the last one first."""
+        for background in reversed(self.each):
+            background.leave(user, within, cleanup)
+
+
 class Postponed:
-    """Stands for the value of a call that came before its server was ready: `resume` the call then, and run it again."""
+    """Stands for the value of a call that came before what it needs was ready: `resume` the call then, and run it again."""
 
     __slots__ = ("call", "lifespan", "resume")
 
-    def __init__(self, call: Call, lifespan: Lifespan, resume: Callable[[], object]) -> None:
+    def __init__(self, call: Call, lifespan: Readiness, resume: Callable[[], object]) -> None:
         """`resume` makes the call one that can run."""
         self.call = call
         self.lifespan = lifespan
@@ -306,6 +300,10 @@ class ConnectionServer(ServerFacts, Protocol):
 
     def header_plan(self, tool: str) -> Mapping[tuple[str, ...], str]:
         """Return which arguments of a tool must be repeated in HTTP headers: paths, and the names of the headers."""
+        ...
+
+    def session_ended(self, session: str) -> Callable[[], object] | None:
+        """Return what clears up after a session, or a connection, that has ended here, if there is anything."""
         ...
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:

@@ -7,13 +7,12 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections.abc import Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from linkspan.core.pending_requests import PendingRequests
 from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST
 from linkspan.revisions.agreement import Agreement
 from linkspan.types.messages import CancelledParams, ProgressParams
@@ -39,20 +38,6 @@ from linkspan.wire.jsonrpc import (
     unreadable,
 )
 from linkspan.wire.values import Limits
-
-__all__ = [
-    "CancellationReceived",
-    "ClientConnection",
-    "ClientStreamEvent",
-    "Expired",
-    "Forbidden",
-    "InvalidMessage",
-    "NotificationReceived",
-    "Progressed",
-    "ResponseReceived",
-    "ServerRequest",
-    "UnexpectedOutput",
-]
 
 OwnerT = TypeVar("OwnerT")
 
@@ -93,7 +78,7 @@ class ServerRequest(msgspec.Struct, frozen=True):
     request: RpcRequest
 
 
-class Forbidden(msgspec.Struct, frozen=True):
+class ForbiddenRequest(msgspec.Struct, frozen=True):
     """A modern server sent a request, which only handshake servers may do: it was dropped and gets no answer (MSG-7)."""
 
     method: str
@@ -109,6 +94,8 @@ class NotificationReceived(msgspec.Struct, frozen=True):
     """The server tells us something."""
 
     message: Notification
+    owner: object = None
+    """Who waits for the request that a log message belongs to; where that is not said, for the oldest call."""
 
 
 class UnexpectedOutput(msgspec.Struct, frozen=True):
@@ -124,58 +111,17 @@ ClientStreamEvent: TypeAlias = (
     | Progressed[OwnerT]
     | Expired[OwnerT]
     | ServerRequest
-    | Forbidden
+    | ForbiddenRequest
     | CancellationReceived
     | NotificationReceived
     | UnexpectedOutput
 )
 
 
-class _Pending(msgspec.Struct, Generic[OwnerT]):
-    owner: OwnerT
-    method: str
-    deadline: float
-    last: float
-    """When to give up whatever progress there is, if no question of the server stops the clock."""
-    patience: float
-    total: float
-    watches: bool
-    cancellable: bool
-    before: float
-    """For how long questions had been open when it was sent."""
-    due: float = math.inf
-    """When it is looked at next: of several entries in the heap the one that counts."""
-    progressed: bool = False
-    held: float | None = None
-    """Since when its clock stands still."""
-
-    def go_on(self, deadline: float, *, progressed: bool = False) -> None:
-        """Move the deadline."""
-        self.deadline = deadline
-        self.progressed = self.progressed or progressed
-
-    def look(self) -> None:
-        """Look at it next when its deadline comes."""
-        self.due = self.deadline
-
-    def hold(self, now: float) -> None:
-        """Stop its clock."""
-        self.held = now
-        self.due = math.inf
-
-    def release(self, now: float) -> None:
-        """Let its clock run again."""
-        gone, self.held = now - (self.held or now), None
-        self.last += gone
-        self.deadline += gone
-        self.look()
-
-
 _SHOWN = 300
 """Characters of a stray line that are kept."""
 _SEARCHED = 512
 """Bytes of one in which an id is looked for."""
-_ENDED_KEPT = 1000
 _progress = msgspec.json.Decoder(ProgressParams)
 _cancelled = msgspec.json.Decoder(CancelledParams)
 
@@ -193,22 +139,16 @@ class ClientConnection(Generic[OwnerT]):
         """
         self.agreement = agreement
         self._clock = clock
-        self._input_timeout = input_timeout
         self._limits = limits
         self._reader = LineReader(limits.max_line_bytes)
         self._last_id = 0
-        self._pending: dict[RequestId, _Pending[OwnerT]] = {}
-        self._deadlines: list[tuple[float, Any]] = []
-        self._questions: dict[RequestId, RequestId | None] = {}
-        """Open questions of the server, each with our request on whose stream it came."""
-        self._asked = 0.0
-        """For how long any questions were open, until the first of those that are open now came at `_asked_since`."""
-        self._asked_since = 0.0
+        self._pending: PendingRequests[OwnerT] = PendingRequests(input_timeout)
         self._out: list[bytes] = []
         self.replied = False
         """Whether it has answered or refused requests of the server by itself, which must be sent now."""
-        self._heard = False
-        self.tells_cancel = True
+        self.has_received = False
+        """Whether any message has come."""
+        self.sends_cancel = True
         """Whether a request is cancelled by a message. Over HTTP, in the modern era, closing its stream says it (CAN-3)."""
 
     # What the driver calls to speak.
@@ -223,6 +163,7 @@ class ClientConnection(Generic[OwnerT]):
         total: float,
         meta: bytes = b"",
         agreement: Agreement | None = None,
+        envelope: bytes | None = None,
         watches: bool = False,
         cancellable: bool = True,
     ) -> int:
@@ -234,38 +175,12 @@ class ClientConnection(Generic[OwnerT]):
         self._last_id = request_id = self._last_id + 1
         if agreement is not None:
             self.agreement = agreement
-        now = self._clock()
-        last = now + total
-        deadline = min(now + timeout, last)
-        before = self._asked_until(now) if self._questions else self._asked
-        self._pending[request_id] = pending = _Pending(
-            owner, method, deadline, last, timeout, total, watches, cancellable, before, deadline
+        self._pending.add(
+            request_id, owner, method, self._clock(), timeout, total, watches=watches, cancellable=cancellable
         )
-        if deadline < math.inf:
-            self._expect(pending, request_id)
         token = request_id if cancellable else None
-        self._out.append(encode_request(request_id, method, self.agreement.params(params, token, meta)))
+        self._out.append(encode_request(request_id, method, self.agreement.params(params, token, meta, envelope)))
         return request_id
-
-    def _expect(self, pending: _Pending[OwnerT], request_id: RequestId) -> None:
-        """Remember when a request expires; forget those that have ended, which one that hangs would keep for a long time."""
-        if len(self._deadlines) > 2 * len(self._pending) + _ENDED_KEPT:
-            self._deadlines = [each for each in self._deadlines if self._counts(*each)]
-            heapq.heapify(self._deadlines)
-        heapq.heappush(self._deadlines, (pending.due, request_id))
-
-    def _counts(self, due: float, request_id: RequestId) -> bool:
-        """Return whether an entry of the heap is the one that counts for its request."""
-        pending = self._pending.get(request_id)
-        return pending is not None and pending.due == due
-
-    def _asked_until(self, now: float) -> float:
-        """Return for how long any questions have been open."""
-        return self._asked + (now - self._asked_since if self._questions else 0.0)
-
-    def _last(self, pending: _Pending[OwnerT], now: float) -> float:
-        """Return when to give up a request whatever progress there is, without the time that our user was asked."""
-        return pending.last + min(self._asked_until(now) - pending.before, self._input_timeout)
 
     def send_notification(self, method: str, params: bytes | None = None) -> None:
         """Tell the server something."""
@@ -273,65 +188,63 @@ class ClientConnection(Generic[OwnerT]):
 
     def cancel(self, request_id: RequestId, reason: str | None = None) -> OwnerT | None:
         """Give up a request and tell the server; return its owner, or None if it has ended already."""
-        pending = self._pending.pop(request_id, None)
+        pending = self._pending.by_id.pop(request_id, None)
         if pending is None:
             return None
-        if pending.cancellable and self.tells_cancel:
+        if pending.cancellable and self.sends_cancel:
             params = CancelledParams(request_id=request_id, reason=reason)
             self.send_notification("notifications/cancelled", encode(params))
         return pending.owner
 
     def forget(self, request_id: RequestId) -> OwnerT | None:
         """End a request without notifying the server; return its owner, or None if it has ended already."""
-        pending = self._pending.pop(request_id, None)
+        pending = self._pending.by_id.pop(request_id, None)
         return pending.owner if pending is not None else None
 
     def hold(self, request_id: RequestId) -> None:
         """Stop the clock of a request that waits for a person to log in."""
-        pending = self._pending.get(request_id)
-        if pending is not None and pending.held is None:
-            pending.hold(self._clock())
+        self._pending.hold(request_id, self._clock())
 
     def go_on(self, request_id: RequestId) -> None:
         """Let the clock of a request run again."""
-        pending = self._pending.get(request_id)
-        if pending is not None and pending.held is not None:
-            pending.release(self._clock())
-            if pending.deadline < math.inf:
-                self._expect(pending, request_id)
+        self._pending.release(request_id, self._clock())
 
     def is_pending(self, request_id: RequestId) -> bool:
         """Return whether a request still waits for its answer."""
-        return request_id in self._pending
+        return request_id in self._pending.by_id
 
     def answer(self, request_id: RequestId, result: bytes) -> None:
         """Answer a request of the server with an encoded result."""
-        if self._close_question(request_id):
+        if self._pending.answered(request_id, self._clock()):
             self._out.append(encode_response(request_id, result))
 
     def refuse(self, request_id: RequestId, code: int, message: str) -> None:
         """Answer a request of the server with an error."""
-        if self._close_question(request_id):
+        if self._pending.answered(request_id, self._clock()):
             self._out.append(encode_error(request_id, code, message))
 
+    def askable(self) -> list[OwnerT]:
+        """Return who waits for the calls that may ask, the oldest first."""
+        return [each.owner for each in self._pending.by_id.values() if each.method in MAY_ASK]
+
     def asked_for(self, question: RequestId) -> tuple[RequestId, OwnerT] | None:
-        """Return the request for whose sake the server asks: it came on its stream, or there is no other; None in doubt."""
-        if question not in self._questions:
+        """Return the request for whose sake the server asks: it came on its stream, or there is no other.
+
+        None in doubt.
+        """
+        if question not in self._pending.questions:
             return None
-        during = self._questions[question]
+        during = self._pending.questions[question]
         if during is None:
-            askable = [each for each, pending in self._pending.items() if pending.method in MAY_ASK]
+            askable = [each for each, pending in self._pending.by_id.items() if pending.method in MAY_ASK]
             during = askable[0] if len(askable) == 1 else None
-        if during is None or (pending := self._pending.get(during)) is None:
+        if during is None or (pending := self._pending.by_id.get(during)) is None:
             return None
         return during, pending.owner
 
     def abandon(self) -> list[OwnerT]:
         """End every request that is still open, because the stream has ended; return their owners."""
-        owners = [each.owner for each in self._pending.values()]
-        self._pending.clear()
-        self._questions.clear()
-        return owners
+        return self._pending.abandon()
 
     def data_to_send(self) -> bytes:
         """Return what must go to the server now, and forget it."""
@@ -382,48 +295,23 @@ class ClientConnection(Generic[OwnerT]):
         """
         events: list[ClientStreamEvent[OwnerT]] = []
         for line in self._reader.receive_eof():
-            if isinstance(line, TooLong) or not self._is_cut(line):
+            if isinstance(line, TooLong) or not _is_cut(line, self._limits):
                 self._receive_line(line, events)
         return events
-
-    def _is_cut(self, line: bytes) -> bool:
-        return identify(line[:_SEARCHED], b"").id is not None and isinstance(decode(line, self._limits), Malformed)
-
-    @property
-    def heard(self) -> bool:
-        """Whether any message has come."""
-        return self._heard
 
     @property
     def pending(self) -> int:
         """Requests that have not ended."""
-        return len(self._pending)
+        return len(self._pending.by_id)
 
     def next_timeout(self) -> float | None:
         """Return when `handle_timeout` wants to be called, by the constructor's clock."""
-        deadlines = self._deadlines
-        while deadlines and not self._counts(*deadlines[0]):
-            heapq.heappop(deadlines)
-        return deadlines[0][0] if deadlines else None
+        return self._pending.next_timeout()
 
     def handle_timeout(self, now: float) -> list[ClientStreamEvent[OwnerT]]:
         """Give up the requests whose time is over. While the server waits for our user, the clock stands still (CAN-9)."""
         events: list[ClientStreamEvent[OwnerT]] = []
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now:
-            due, request_id = heapq.heappop(deadlines)
-            if not self._counts(due, request_id):
-                continue
-            pending = self._pending[request_id]
-            if self._questions:
-                goes_on = now + self._input_timeout - (self._asked_until(now) - pending.before)
-                stopped = min(goes_on + pending.patience, pending.last + self._input_timeout)
-                pending.go_on(max(pending.deadline, stopped))
-            if pending.deadline > now:
-                pending.look()
-                self._expect(pending, request_id)
-                continue
-            seconds = pending.total if now >= self._last(pending, now) else pending.patience
+        for request_id, pending, seconds in self._pending.expired(now):
             self.cancel(request_id, "timed out")
             events.append(Expired(pending.owner, seconds, pending.progressed))
         return events
@@ -450,29 +338,31 @@ class ClientConnection(Generic[OwnerT]):
     ) -> None:
         match message:
             case Response():
-                self._heard = True
-                if (pending := self._pending.pop(message.id, None)) is not None:
+                self.has_received = True
+                if (pending := self._pending.by_id.pop(message.id, None)) is not None:
                     events.append(ResponseReceived(pending.owner, message))
             case ErrorResponse():
-                self._heard = True
+                self.has_received = True
                 self._receive_error(message, events)
             case Notification():
-                self._heard = True
-                self._receive_notification(message, events)
+                self.has_received = True
+                self._receive_notification(message, events, during)
             case RpcRequest():
-                self._heard = True
+                self.has_received = True
                 self._receive_question(message, events, during)
             case Malformed():
                 self._receive_malformed(message, line, events)
 
     def _receive_error(self, message: ErrorResponse, events: list[ClientStreamEvent[OwnerT]]) -> None:
         request_id = message.id
-        if request_id is None and len(self._pending) == 1:
-            (request_id,) = self._pending  # it could not read an id, and only one can be meant
-        if request_id is not None and (pending := self._pending.pop(request_id, None)) is not None:
+        if request_id is None and len(self._pending.by_id) == 1:
+            (request_id,) = self._pending.by_id  # it could not read an id, and only one can be meant
+        if request_id is not None and (pending := self._pending.by_id.pop(request_id, None)) is not None:
             events.append(ResponseReceived(pending.owner, message))
 
-    def _receive_notification(self, message: Notification, events: list[ClientStreamEvent[OwnerT]]) -> None:
+    def _receive_notification(
+        self, message: Notification, events: list[ClientStreamEvent[OwnerT]], during: RequestId | None
+    ) -> None:
         if message.method == "notifications/progress":
             self._receive_progress(message, events)
         elif message.method == "notifications/cancelled":
@@ -480,82 +370,58 @@ class ClientConnection(Generic[OwnerT]):
                 request_id = _cancelled.decode(message.params or b"{}").request_id
             except msgspec.DecodeError:
                 return
-            if request_id is not None and self._close_question(request_id):
+            if request_id is not None and self._pending.answered(request_id, self._clock()):
                 events.append(CancellationReceived(request_id))
             elif request_id is not None:
                 events.append(NotificationReceived(message))  # the end of a subscription (CAN-6)
         else:
-            events.append(NotificationReceived(message))
+            owner: OwnerT | None = None
+            if message.method == "notifications/message":  # of several that may be meant, the oldest call
+                pending = self._pending.by_id.get(during) if during is not None else None
+                owner = pending.owner if pending is not None else next(iter(self.askable()), None)
+            events.append(NotificationReceived(message, owner))
 
     def _receive_progress(self, message: Notification, events: list[ClientStreamEvent[OwnerT]]) -> None:
         try:
             progress = _progress.decode(message.params or b"{}")
         except msgspec.DecodeError:
             return
-        pending = self._pending.get(progress.progress_token)
+        pending = self._pending.by_id.get(progress.progress_token)
         if pending is None:
             return
-        now = self._clock()
-        pending.go_on(min(now + pending.patience, self._last(pending, now)), progressed=True)
+        self._pending.progress(pending, self._clock())
         if pending.watches:
             events.append(Progressed(pending.owner, progress))
 
     def _receive_question(
         self, message: RpcRequest, events: list[ClientStreamEvent[OwnerT]], during: RequestId | None
     ) -> None:
-        if message.id in self._questions:
+        if message.id in self._pending.questions:
             problem = "Invalid Request: a request with this id is still running"
             self._out.append(encode_error(message.id, INVALID_REQUEST, problem))
             self.replied = True
-        elif (echoed := self._pending.get(message.id)) is not None and echoed.method == message.method:
-            del self._pending[message.id]
+        elif (echoed := self._pending.by_id.get(message.id)) is not None and echoed.method == message.method:
+            del self._pending.by_id[message.id]
             events.append(InvalidMessage(echoed.owner, "the command echoes its input; is it an MCP server?"))
-        elif self._forbids(message.method):
-            events.append(Forbidden(message.method))
+        elif _forbids(self.agreement, message.method):
+            events.append(ForbiddenRequest(message.method))
         elif message.method == "ping":
             self._out.append(encode_response(message.id, b"{}"))
             self.replied = True
-        elif len(self._questions) >= self._limits.max_running:
+        elif len(self._pending.questions) >= self._limits.max_running:
             problem = "This client has too many questions to answer already"
             self._out.append(encode_error(message.id, INTERNAL_ERROR, problem))
             self.replied = True
         else:
-            if not self._questions:
-                self._asked_since = self._clock()
-            self._questions[message.id] = during
+            self._pending.ask(message.id, during, self._clock())
             events.append(ServerRequest(message))
-
-    def _forbids(self, method: str) -> bool:
-        """Return whether the server must not send such a request: any in the modern era (MSG-6).
-
-        Before an agreement a handshake server may ping already.
-        """
-        agreement = self.agreement
-        return agreement.revision.asks_in_results and (agreement.settled or method != "ping")
-
-    def _close_question(self, request_id: RequestId) -> bool:
-        """Forget a question of the server; the time it took does not count against the calls that wait (CAN-9)."""
-        if request_id not in self._questions:
-            return False
-        now = self._clock()
-        asked = self._asked_until(now)
-        del self._questions[request_id]
-        if self._questions:
-            return True
-        self._asked = asked
-        for waiting, pending in self._pending.items():
-            pending.go_on(min(now + pending.patience, self._last(pending, now)))
-            if pending.deadline < pending.due:
-                pending.look()
-                self._expect(pending, waiting)
-        return True
 
     def _receive_malformed(self, message: Malformed, line: bytes, events: list[ClientStreamEvent[OwnerT]]) -> None:
         remains = identify(line[:_SEARCHED], b"") if message.id is None else message
         if self._end_unreadable(message, remains, events):
             return
         text = line[: _SHOWN * 4].decode("utf-8", "replace")[:_SHOWN]
-        events.append(UnexpectedOutput(text, not self._heard))
+        events.append(UnexpectedOutput(text, not self.has_received))
 
     def _receive_too_long(self, line: TooLong, events: list[ClientStreamEvent[OwnerT]]) -> None:
         """Fail the request that the line answers; with several in flight only the line's id identifies it."""
@@ -563,8 +429,8 @@ class ClientConnection(Generic[OwnerT]):
         message = unreadable(line, f"the server sent a message longer than {bound} bytes (max_line_bytes)")
         if self._end_unreadable(message, message, events):
             return
-        if len(self._pending) == 1 and message.id is None and message.kind != "request":
-            _, pending = self._pending.popitem()
+        if len(self._pending.by_id) == 1 and message.id is None and message.kind != "request":
+            _, pending = self._pending.by_id.popitem()
             events.append(InvalidMessage(pending.owner, message.message))
         else:
             events.append(UnexpectedOutput(message.message, False))
@@ -577,14 +443,27 @@ class ClientConnection(Generic[OwnerT]):
         if request_id is None:
             return False
         if remains.kind == "request":
-            self._heard = True
+            self.has_received = True
             if message is remains:  # it came whole, only too large: the server waits for an answer
                 self._out.append(encode_error(request_id, message.code, message.message))
                 self.replied = True
             return message is remains
-        pending = self._pending.pop(request_id, None)
+        pending = self._pending.by_id.pop(request_id, None)
         if pending is None:
             return False
-        self._heard = True
+        self.has_received = True
         events.append(InvalidMessage(pending.owner, message.message))
         return True
+
+
+def _is_cut(line: bytes, limits: Limits) -> bool:
+    """Return whether a line is a response that was truncated."""
+    return identify(line[:_SEARCHED], b"").id is not None and isinstance(decode(line, limits), Malformed)
+
+
+def _forbids(agreement: Agreement, method: str) -> bool:
+    """Return whether the server must not send such a request: any in the modern era (MSG-6).
+
+    Before an agreement a handshake server may ping already.
+    """
+    return agreement.revision.asks_in_results and (agreement.settled or method != "ping")

@@ -41,7 +41,7 @@ from linkspan.core.call import (
     respond,
 )
 from linkspan.core.params import AnyParams, AnyRequest, HasMeta, ToolCall, read_call, read_meta, read_params
-from linkspan.core.waiting import Batches, Change, HeldRequests, Subscriptions, goodbye, untagged
+from linkspan.core.waiting import Batches, HeldRequests, ServerChange, Subscriptions, goodbye, untagged
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
 from linkspan.revisions.legacy import OWN_METHODS, LegacySession
 from linkspan.revisions.modern import NO_ENVELOPE, Envelope, read_envelope
@@ -64,8 +64,6 @@ from linkspan.wire.jsonrpc import (
     encode_notification,
 )
 from linkspan.wire.values import Limits
-
-__all__ = ["ServerConnection"]
 
 _CLOSING = "the server is closing"
 _NO_INPUT: Final = InputParams()
@@ -110,7 +108,7 @@ class ServerConnection:
         self._in_flight: dict[RequestId, Request] = {}
         self._calls: dict[Call, None] = {}
         self._unanswered = 0  # of these calls, how many no client waits for
-        self._streams = self._modern = False
+        self._streams = self._modern = self._closed = False
         self._held: HeldRequests | None = None
         self._line_bytes = 0
         self._batches: Batches | None = None
@@ -139,7 +137,10 @@ class ServerConnection:
         """Take a message that is decoded already, and what the transport knows of it."""
         self._facts = facts
         events: list[Event] = []
-        self._receive(message, events)
+        if type(message) is ToolCall or type(message) is RpcRequest:
+            self._receive_request(message, events)
+        else:
+            self._receive(message, events)
         return events
 
     def receive_message(self, data: bytes) -> list[Event]:
@@ -186,7 +187,10 @@ class ServerConnection:
         )
         events: list[Event] = []
         with self.lock:
-            is_known = self._forget(call)
+            is_known = call in self._calls
+            if is_known:
+                del self._calls[call]
+                self._unanswered -= request.is_notification
             if request.is_notification or request.cancelled:
                 self._end_observation(request, CANCELLED, events)
             elif not is_known:
@@ -201,13 +205,10 @@ class ServerConnection:
                 self._release(self._held, events)
         return events
 
-    def _forget(self, call: Call) -> bool:
-        """Count a call no longer; return whether it was counted."""
-        if call not in self._calls:
-            return False
+    def _forget(self, call: Call) -> None:
+        """Count a call no longer that was counted."""
         del self._calls[call]
         self._unanswered -= call.request.is_notification
-        return True
 
     def data_to_send(self) -> bytes:
         """Return what must go to the client now, and forget it."""
@@ -259,7 +260,7 @@ class ServerConnection:
     @property
     def is_listened_to(self) -> bool:
         """Whether the client listens for changes, or was promised notifications of them."""
-        return bool(self._subscriptions) or (self._legacy is not None and self._legacy.hears_of("resources", None))
+        return bool(self._subscriptions) or (self._legacy is not None and self._legacy.listens_for("resources", None))
 
     def watched_resources(self) -> set[str]:
         """Return the URIs of the resources that the client subscribed to."""
@@ -308,6 +309,9 @@ class ServerConnection:
             call.request.cancel(_CLOSING)
             self._forget(call)
             events.append(CallCancelled(call))
+        if self._ports.session is not None and not self._closed:
+            self._hand_out(self._server.session_ended(self._ports.session), events)
+        self._closed = True
         return events
 
     # What the server behind it calls.
@@ -317,20 +321,23 @@ class ServerConnection:
         with self.lock:
             return [] if self._subscriptions is None else list(self._subscriptions.values(member))
 
-    def listeners(self, change: Change) -> dict[RequestId | None, Request]:
+    def listeners(self, change: ServerChange) -> dict[RequestId | None, Request]:
         """Return the requests that subscribed to a change, by id; under None one that stands for the session, if it did."""
         with self.lock:
             found = {} if self._subscriptions is None else self._subscriptions.listeners(change)
-            if self._legacy is not None and self._legacy.hears_of(change.kind, change.uri):
-                found[None] = Request(0, "", None, self._legacy.peer, facts=self._facts, is_notification=True)
+            if self._legacy is not None and self._legacy.listens_for(change.kind, change.uri):
+                stands_for = self._ports.session
+                found[None] = Request(
+                    0, "", None, self._legacy.peer, facts=self._facts, is_notification=True, session=stands_for
+                )
         return found
 
-    def notify(self, change: Change, to: Collection[RequestId | None] | None = None) -> bool:
+    def notify(self, change: ServerChange, to: Collection[RequestId | None] | None = None) -> bool:
         """Notify the client of a change, if it subscribed to it: all `listeners`, or those in `to`."""
         with self.lock:
             found = [] if self._subscriptions is None else self._subscriptions.tagged(change, to)
             legacy = self._legacy
-            if legacy is not None and (to is None or None in to) and legacy.hears_of(change.kind, change.uri):
+            if legacy is not None and (to is None or None in to) and legacy.listens_for(change.kind, change.uri):
                 found.insert(0, Delivery(untagged(change)))
             for each in found:
                 if self._ports.sending():
@@ -439,8 +446,10 @@ class ServerConnection:
     def _begin_request(self, rpc: AnyRequest, params: HasMeta, envelope: Envelope, events: list[Event]) -> None:
         method, peer, log_level = rpc.method, envelope.peer, envelope.log_level
         asked, is_modern, close_stream = _NO_INPUT, peer is not None, self._ports.close_stream
+        is_agreed = True
         if peer is None:
-            peer, log_level = self.session.peer, self.session.log_level
+            session = self.session
+            peer, log_level, is_agreed = session.peer, session.log_level, session.negotiated
         else:
             self._modern = self._streams
             if isinstance(params, InputParams):  # a session has its own way to ask
@@ -459,8 +468,9 @@ class ServerConnection:
             self._facts,
             self._emit,
             stay if close_stream is None else partial(close_stream, rpc.id),
+            self._ports.session,
         )
-        if not is_modern and self._before_handshake and method not in ("initialize", "ping"):
+        if not is_agreed and self._needs_handshake and method not in ("initialize", "ping"):
             self._answer(request, partial(not_initialized, self.served), events)
         elif method not in peer.revision.requests and not self._server.adds(method, peer.revision):
             self._answer(request, partial(method_not_found, method), events)
@@ -498,12 +508,11 @@ class ServerConnection:
         return None
 
     @property
-    def _before_handshake(self) -> bool:
-        """Whether a handshake is missing: one that the author insists on, or that a client needs which spoke without one."""
+    def _needs_handshake(self) -> bool:
+        """Whether a client needs a handshake first: one that the author insists on, or that has spoken without one."""
         if not self.served.with_handshake:
             return True
-        needed = self._modern or self._server.profile.require_initialized
-        return needed and not (self.session.negotiated or self._one_shot)
+        return not self._one_shot and (self._modern or self._server.profile.require_initialized)
 
     def _answer(self, request: Request, answer: Callable[[], Outcome | None], events: list[Event]) -> None:
         """Answer a request without the author's code. None means that the answer comes later."""
@@ -583,11 +592,20 @@ class ServerConnection:
             peer = read_envelope(meta, self.served).peer
         except RemoteProtocolError:
             return
-        if peer is None and self._before_handshake:
+        if peer is None and self._needs_handshake and not self.session.negotiated:
             return
         self._modern = self._modern or (peer is not None and self._streams)
         peer = peer or self.session.peer
-        request = Request(0, message.method, message.params, peer, meta, facts=self._facts, is_notification=True)
+        request = Request(
+            0,
+            message.method,
+            message.params,
+            peer,
+            meta,
+            facts=self._facts,
+            session=self._ports.session,
+            is_notification=True,
+        )
         if self._streams and not self.has_room:
             self._hold(request, events)
         else:

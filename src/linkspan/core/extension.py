@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
+from msgspec import Raw
 
 from linkspan.core.call import Call
-from linkspan.core.flow import ResultFlow
 from linkspan.errors import MISSING_CLIENT_CAPABILITY, RegistrationError, RemoteProtocolError
-from linkspan.revisions.neutral import Outcome, Peer, Request
+from linkspan.revisions.neutral import NOTHING, Outcome, Peer, Request
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import Params
 from linkspan.types.methods import ListSpec
 
-__all__ = ["AroundCall", "Begin", "Extension", "ExtensionMethod", "ListenMember", "missing_extension"]
+if TYPE_CHECKING:
+    from linkspan.core.flow import ResultFlow
 
 Begin: TypeAlias = Callable[[Request], Outcome | Call]
 """Serves a request, or returns the function that must run for it."""
 
 AroundCall: TypeAlias = Callable[[Request, Callable[[], Outcome | Call]], Outcome | Call]
 """Gets a `tools/call` and what begins it; answers in its place, or returns what that returned, or a call of its own."""
+
+PassResult: TypeAlias = Callable[[Request, str, Raw], Raw]
+"""Gets a request, the name of the server elsewhere, and its result; returns the result for the caller."""
 
 
 class ExtensionMethod(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +46,10 @@ class ExtensionMethod(msgspec.Struct, frozen=True, kw_only=True):
 
     An item that is unknown or hidden is refused before `begin`, and so is a caller whose token lacks its scopes.
     """
+    among: ListSpec[Any, Any] | None = None
+    """The list, of this extension, whose items the answer is made of: `server.items(method).usable(request)` in `begin`."""
+    cached: bool = False
+    """Clients may keep its result: the members `ttl_ms` and `cache_scope`, if `begin` leaves them out, are those of lists."""
 
 
 class ListenMember(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +60,15 @@ class ListenMember(msgspec.Struct, frozen=True, kw_only=True):
 
     It may block, and raise RemoteProtocolError.
     """
+
+
+class Attached(msgspec.Struct, frozen=True, kw_only=True):
+    """What an extension does on one server besides its methods."""
+
+    sources: Mapping[str, Callable[[], object]] = {}
+    """What brings items up to date before a method is served, by the method. It may block, and is asked in a thread."""
+    watch: Callable[[], object] | None = None
+    """Called for each new connection, to look for changes as long as there are any; `Place.is_listened_to` tells."""
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -67,14 +84,20 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     lists: tuple[ListSpec[Any, Any], ...] = ()
     """Lists in pages, whose items a server keeps: `server.items(method)`. Their changes are announced."""
     listen: Mapping[str, ListenMember] = msgspec.field(default_factory=dict[str, ListenMember])
+    attach: Callable[[Any], Attached | None] | None = None
+    """Called with a `Place` in each server that it is on, once its methods and lists are there."""
     around_call: AroundCall | None = None
     """Surrounds `tools/call` and its middleware, for each client: those that declared the extension, and the others."""
-    results: Mapping[str, ResultFlow] = msgspec.field(default_factory=dict[str, ResultFlow])
+    results: Mapping[str, ResultFlow] = NOTHING
     """What a client makes of results of `tools/call` whose `resultType` the extension defines."""
+    passed_results: Mapping[str, PassResult] = NOTHING
+    """What a server makes of results of `tools/call` of these types that a mounted server elsewhere has returned."""
     needs_declaration: bool = True
     """Its methods, lists and subscriptions are for clients that declare it with their request."""
     in_handshakes: bool = False
     """Its methods and lists exist for clients with a handshake, too."""
+    passes_on: bool = False
+    """It is that of mounted servers elsewhere: announced, and there, as far as one of these announces it, with its settings."""
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
@@ -93,6 +116,23 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def declared_by(self, peer: Peer) -> bool:
         """Return whether a peer declared it: with this request, or in its handshake."""
         return peer.supports("extensions", self.id) and (peer.revision.extends_by_request or not self.needs_envelope)
+
+
+class MakesExtension(Protocol):
+    """A value that `extensions=` takes as it takes a record."""
+
+    @property
+    def extension(self) -> Extension:
+        """The record."""
+        ...
+
+
+def extension_of(given: object) -> Extension:
+    """Return the record that a value of `extensions=` is, or has. Raises: RegistrationError."""
+    found = getattr(given, "extension", given)
+    if not isinstance(found, Extension):
+        raise RegistrationError(f"extensions= takes values such as Extension('com.example/notes', ...), not {given!r}")
+    return found
 
 
 _LABEL = "[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?"

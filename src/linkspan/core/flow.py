@@ -16,25 +16,6 @@ from linkspan.revisions.neutral import InputRequest
 from linkspan.types.base import JSON
 from linkspan.types.messages import ProgressParams
 
-__all__ = [
-    "Ask",
-    "Await",
-    "Effect",
-    "FallBack",
-    "Flow",
-    "Hear",
-    "Listen",
-    "ProgressCallback",
-    "Reader",
-    "Reopen",
-    "RequestSpec",
-    "ResultFlow",
-    "Send",
-    "Sleep",
-    "Stopper",
-    "Tell",
-]
-
 ResultT = TypeVar("ResultT")
 ProgressCallback: TypeAlias = Callable[[ProgressParams], Any]
 """Is called with each progress report; may be a coroutine function."""
@@ -96,6 +77,8 @@ class RequestSpec(msgspec.Struct, frozen=True):
     """More HTTP headers, for this request only."""
     agreement: Agreement | None = None
     """How to speak, if not by what was agreed: only before there is an agreement."""
+    envelope: bytes | None = None
+    """The members of `_meta` that this request carries in the place of those that were agreed on; see `Agreement.speaking`."""
     cancellable: bool = True
     principal: tuple[tuple[str, str], ...] = ()
     """Who asks, where this request names another principal than its client."""
@@ -117,7 +100,7 @@ class Send(msgspec.Struct, frozen=True):
     after: float = 0.0
 
 
-class Tell(msgspec.Struct, frozen=True):
+class Notify(msgspec.Struct, frozen=True):
     """Send a notification."""
 
     method: str
@@ -142,7 +125,7 @@ class Sleep(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Ask(msgspec.Struct, frozen=True):
+class AskUser(msgspec.Struct, frozen=True):
     """Put the server's questions to the client's handlers; the outcome maps each key to an encoded answer.
 
     Raises: ClientError if one of them cannot be answered.
@@ -153,7 +136,7 @@ class Ask(msgspec.Struct, frozen=True):
     """For how long the handlers may take."""
 
 
-class Reader(Protocol):
+class ValueReader(Protocol):
     """What a server reports on one subscription to values that an extension defines."""
 
     @property
@@ -166,20 +149,20 @@ class Reader(Protocol):
         ...
 
 
-class Listen(msgspec.Struct, frozen=True):
-    """Listen for values of members that an extension adds to the filter; the outcome is a `Reader`, at once."""
+class ListenFor(msgspec.Struct, frozen=True):
+    """Listen for values of members that an extension adds to the filter; the outcome is a `ValueReader`, at once."""
 
     wanted: Mapping[str, tuple[str, ...]]
 
 
-class Hear(msgspec.Struct, frozen=True):
+class Receive(msgspec.Struct, frozen=True):
     """Wait for what a reader receives, for so many seconds, or until the stopper is used.
 
     The outcome is a `Notification`, a `ClientError` where the subscription ended, and otherwise None.
     """
 
     seconds: float
-    reader: Reader | None = None
+    reader: ValueReader | None = None
     stopper: Stopper | None = None
 
 
@@ -190,7 +173,7 @@ class Await(msgspec.Struct, frozen=True):
     """Begins it; takes what runs a flow."""
 
 
-Effect: TypeAlias = Await | Send | Tell | Reopen | FallBack | Sleep | Ask | Listen | Hear
+Effect: TypeAlias = Await | Send | Notify | Reopen | FallBack | Sleep | AskUser | ListenFor | Receive
 Flow: TypeAlias = Generator[Effect, Any, ResultT]
 ResultFlow: TypeAlias = Callable[..., Flow[Any]]
 """`(state, spec, result, began, options)`: turns a result of `tools/call` of an extension's type into the final one.

@@ -43,21 +43,6 @@ from linkspan.wire.headers import (
 )
 from linkspan.wire.jsonrpc import encode_error
 
-__all__ = [
-    "LOOPBACK",
-    "VERSION_HEADER",
-    "Arrival",
-    "Gate",
-    "HttpKeywords",
-    "HttpPolicy",
-    "RawHeaders",
-    "compare_headers",
-    "compare_parameters",
-    "is_over_loopback",
-    "is_small",
-    "refusal_body",
-]
-
 VERSION_HEADER: Final = "mcp-protocol-version"
 RawHeaders: TypeAlias = tuple[tuple[bytes, bytes], ...]
 """Names and values as they came, in Latin-1."""
@@ -505,8 +490,8 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The body of one request. A larger one is answered 413."""
 
     max_incoming_bytes: int = 64 * 1024 * 1024
-    """Bodies that have not arrived completely, of all requests together (ASGI: of one event loop); never less than one body.
-    Beyond, the largest of them is answered 503; under WSGI the newest, and each counts as a whole from its beginning."""
+    """All bodies that are arriving, together (ASGI: in one event loop). If they are larger, the largest is answered 503,
+    but a single one never is. WSGI counts whole bodies from their beginning, and refuses the newest."""
 
     max_headers: int = 100
     """Lines of headers in one request. More are answered 431. Under WSGI, lines of one name count once: the server joins them."""
@@ -515,8 +500,8 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Names and values of the headers of one request, together. More are answered 431."""
 
     max_sessions: int = 1000
-    """Sessions of handshake clients. At the bound the one without a request for longest goes: first of those without a stream,
-    then of those whose client only listens. If calls run in all of them, 503."""
+    """Sessions of handshake clients. One more ends the session that was quiet for longest; one without an open stream
+    goes first. If calls run in all of them, the new one is answered 503."""
 
     max_sessions_per_principal: int = 100
     """Of these, for one principal; at the bound one of its own goes in the same way, or 429."""
@@ -525,8 +510,8 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds without a request or an open stream after which a session goes."""
 
     max_streams: int = 10_000
-    """Responses that are open at the same time: streams, and calls and notifications that have not ended. Beyond, 503. As many
-    more requests may be on their way here."""
+    """Responses that are open at the same time: streams, and calls and notifications at work. More are answered 503. As
+    many more requests may be arriving."""
 
     max_stored_events: int = 500
     """Messages of one session that are kept for a client that comes back (Last-Event-ID). The oldest go first."""

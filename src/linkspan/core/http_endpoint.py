@@ -20,12 +20,13 @@ from linkspan.core.http_checks import VERSION_HEADER, Gate, HttpPolicy, compare_
 from linkspan.core.http_exchange import (
     EVENTS,
     JSON_HEADERS,
+    BrowserPage,
+    ExchangeOutlet,
     Header,
-    Outlet,
     OwnConnection,
-    Page,
     ServerExchange,
 )
+from linkspan.core.http_open import OpenResponses
 from linkspan.core.http_sessions import (
     SESSION_HEADER,
     SESSION_PARAMETER,
@@ -58,8 +59,6 @@ from linkspan.wire.values import Limits
 if TYPE_CHECKING:
     from linkspan.core.shared_state import StoreRunner
 
-__all__ = ["Arrived", "Endpoint", "Lane", "Opened", "Serves", "Todo"]
-
 _FREE: Final = 64
 """Connections that are kept for further requests."""
 _FREE_BYTES: Final = 65536
@@ -88,6 +87,9 @@ class Serves(Protocol):
         ...
 
 
+Owner: TypeAlias = OwnConnection | HttpSession
+"""Whose response it is."""
+
 Todo: TypeAlias = list[tuple[ServerConnection, Sequence[Event]]]
 """What connections want to have run."""
 
@@ -110,11 +112,20 @@ class Arrived(msgspec.Struct, frozen=True):
     def accept(self, connection: ServerConnection | None = None, events: Sequence[Event] = ()) -> Opened:
         """Answer that there is no answer (H5-3)."""
         exchange: ServerExchange = self.respond().respond(202)
-        return Opened(exchange, events, OwnConnection(connection, Outlet(exchange)) if connection is not None else None)
+        return Opened(
+            exchange, events, OwnConnection(connection, ExchangeOutlet(exchange)) if connection is not None else None
+        )
 
     def busy(self, status: int, problem: str, seconds: int) -> Opened:
         """Refuse what may be tried again later."""
         return self.refuse(status, _error(problem), (("retry-after", str(seconds)),))
+
+    def unsupported(self, served: Served, message: Message | Batch, version: str) -> Opened:
+        """Refuse a revision that is not among those that are `served`."""
+        data = {"supported": served.versions, "requested": version}
+        request_id = message.id if isinstance(message, RpcRequest) else None
+        problem = f"Unsupported protocol version: {version}"
+        return self.refuse(400, encode_error(request_id, UNSUPPORTED_PROTOCOL_VERSION, problem, data))
 
     def too_many_sessions(self, bound: str) -> Opened:
         """Refuse to begin a session beyond the bound of this name: that of the server, or that of one principal."""
@@ -127,7 +138,7 @@ class Opened(msgspec.Struct, frozen=True):
 
     exchange: ServerExchange
     events: Sequence[Event] = ()
-    owner: OwnConnection | HttpSession | None = None
+    owner: Owner | None = None
     also: Todo = []
     """What has to run for other connections."""
 
@@ -152,7 +163,7 @@ class Endpoint:
         clock: Callable[[], float],
         random: Callable[[int], bytes],
         lock: Callable[[], AbstractContextManager[object]],
-        page: Callable[[str, TransportInfo], Page] | None = None,
+        page: Callable[[str, TransportInfo], BrowserPage] | None = None,
         served: Served = ALL,
     ) -> None:
         """Serve `server` as `policy` says, in the revisions that are `served`.
@@ -187,8 +198,8 @@ class Endpoint:
         """Begin without sessions and streams: in a forked process they are the parent's."""
         self.sessions = Sessions(self.policy, self._random, self._lock())
         self.pairs = Pairs(self._random)
-        self._open: dict[ServerExchange, OwnConnection | HttpSession] = {}
-        self._orphans: set[ServerConnection] = set()
+        self.streams: OpenResponses[Owner] = OpenResponses(self.policy.max_streams)
+        """The responses that are not complete, and calls whose client has gone."""
         self._free: list[OwnConnection] = []
 
     def open(
@@ -219,26 +230,20 @@ class Endpoint:
         message = decode(request.body, self.limits)
         if isinstance(message, Malformed):
             return request.refuse(400, encode_error(message.reply_id, message.code, message.message))
-        if version in served.with_envelope or _claims_modern(message, request.body):
+        if version in served.with_envelope or (_MARKER in request.body and _claims_modern(message)):
             return self._modern(request, message)  # sessions mean nothing to it (H5-9)
         if version is not None and version not in served.with_handshake:
-            return self._unsupported(request, message, version[:40])
+            return request.unsupported(served, message, version[:40])
         if not served.with_handshake:
             return self._modern(request, message)  # which names what is missing
         if self.policy.sessions:
-            if _initializes(message):
+            if type(message) is RpcRequest and message.method == "initialize":
                 return self._initialize(request, message)
             if SESSION_HEADER in request.headers:
                 return self._post_to_session(request, message)
             if self.policy.require_session:
                 return request.refuse(400, _error(_NO_SESSION))
         return self._alone(request, message)
-
-    def _unsupported(self, request: Arrived, message: Message | Batch, version: str) -> Opened:
-        data = {"supported": self._served.versions, "requested": version}
-        request_id = message.id if isinstance(message, RpcRequest) else None
-        problem = f"Unsupported protocol version: {version}"
-        return request.refuse(400, encode_error(request_id, UNSUPPORTED_PROTOCOL_VERSION, problem, data))
 
     def _modern(self, request: Arrived, message: ToolCall | Message | Batch) -> Opened:
         """Serve a request that stands alone, on a connection that is free, or on a new one."""
@@ -247,7 +252,8 @@ class Endpoint:
                 return self._notified(request, message)
             what = "a batch" if isinstance(message, Batch) else "a response"
             return request.refuse(400, _error(f"Invalid Request: {what} does not exist in this revision"))
-        if len(self._open) + len(self._orphans) >= self.policy.max_streams and self.is_full:
+        streams = self.streams
+        if len(streams.owners) + len(streams.orphans) >= streams.most and streams.is_full:
             return request.busy(503, _FULL, 5)
         listens = message.method == _LISTEN
         if listens and not accepts(request.headers.get("accept"), EVENTS):
@@ -262,26 +268,15 @@ class Endpoint:
         with connection.lock:
             own.outlet.begin(exchange)
             events = connection.receive(message, request.facts)
-        self._open[exchange] = own
+        self.streams.owners[exchange] = own
         if exchange.ended:
             self.finished(exchange)
-            self.leave_running(connection)
+            self.streams.leave_running(connection)
         return Opened(exchange, events, own)
-
-    def leave_running(self, connection: ServerConnection) -> bool:
-        """Count a connection that has no request any more but hooks of the author's; return whether it has some."""
-        if connection.running:
-            self._orphans.add(connection)
-        return bool(connection.running)
-
-    def hold(self, opened: Opened) -> None:
-        """Look after the response to a request of a lane: it was not there at once."""
-        assert isinstance(opened.owner, OwnConnection)
-        self._open[opened.exchange] = opened.owner
 
     def new_connection(self, *, notified: bool = False, lone: bool = True) -> OwnConnection:
         """Open a connection for modern requests. A `lone` one that is not `notified` may serve whichever comes next."""
-        outlet = Outlet()
+        outlet = ExchangeOutlet()
         ports = Ports(self._lock(), send=outlet.send, check=self._check)
         return OwnConnection(self._server.connect(notified=notified, ports=ports), outlet, lone and not notified)
 
@@ -290,11 +285,10 @@ class Endpoint:
         if message.method == "notifications/cancelled":
             return request.accept()  # a client cancels by closing the stream (CAN-3)
         connection = self._connect()
-        if connection.serves(message) and self.is_full:
+        if connection.serves(message) and self.streams.is_full:
             return request.busy(503, _FULL, 5)
         events = connection.receive(message, request.facts)
-        if connection.running:
-            self._orphans.add(connection)
+        self.streams.leave_running(connection)
         return request.accept(connection, events)
 
     # The handshake era.
@@ -304,10 +298,10 @@ class Endpoint:
         if isinstance(message, Response | ErrorResponse):
             return request.accept()
         session = HttpSession("", None, partial(self._connect, back_channel=False), self.policy)
-        if not _initializes(message):
+        if not (type(message) is RpcRequest and message.method == "initialize"):
             version = request.headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED.date)
             if version not in self._served.with_handshake:
-                return self._unsupported(request, message, version)
+                return request.unsupported(self._served, message, version)
             session.connection.session.assume(REVISIONS[version])
         return self._in_session(request, session, message)
 
@@ -332,15 +326,17 @@ class Endpoint:
         self, request: Arrived, session: HttpSession, message: Message | Batch, *, announces: bool = False
     ) -> Opened:
         connection = session.connection
-        if _asks(connection, message):
+        if type(message) is RpcRequest or _asks(connection, message):
             if not connection.has_room:
                 return request.busy(429, _BUSY, 1)
-            if self.is_full:
+            streams = self.streams
+            if len(streams.owners) + len(streams.orphans) >= streams.most and streams.is_full:
                 return request.busy(503, _FULL, 5)
         exchange, events = session.receive(message, request.facts, request.respond, announces=announces)
-        self._note(exchange, session)
-        if not session.id and exchange.ended and connection.running:
-            self._orphans.add(connection)  # a notification, whose end no request waits for
+        if not exchange.ended:
+            self.streams.owners[exchange] = session
+        if not session.id and exchange.ended:
+            self.streams.leave_running(connection)  # a notification, whose end no request waits for
         return Opened(exchange, events, session)
 
     def _post_to_session(self, request: Arrived, message: Message | Batch) -> Opened:
@@ -354,17 +350,11 @@ class Endpoint:
             return request.refuse(
                 405, _error("Only POST is supported without a session [LS-506]"), (("allow", "POST"),)
             )
-        return self._fitting(request, self.sessions.find(session_id, request.facts.principal, self.clock()))
-
-    @staticmethod
-    def _fitting(request: Arrived, session: SessionT | None) -> SessionT | Opened:
-        """Return the session that was found, or the refusal of a request that does not fit it."""
-        if session is None:
-            return request.refuse(404, _error("Session not found: initialize again without a session id [LS-506]"))
+        session = self.sessions.find(session_id, request.facts.principal, self.clock())
         version = request.headers.get(VERSION_HEADER)
-        if version is not None and version != session.connection.session.revision.date:
-            return request.refuse(400, _error(_DISAGREES))  # HL-15
-        return session
+        if session is not None and version == session.connection.session.peer.revision.date:
+            return session
+        return fitting(request, session)
 
     # GET and DELETE.
 
@@ -392,13 +382,13 @@ class Endpoint:
         """Return why a GET gets no stream, if that can be seen without its session."""
         if EVENTS not in (request.headers.get("accept") or ""):
             return request.refuse(406, _error(_NO_EVENTS))
-        return request.busy(503, _FULL, 5) if self.is_full else None
+        return request.busy(503, _FULL, 5) if self.streams.is_full else None
 
     def _listening(self, request: Arrived, session: HttpSession, exchange: ServerExchange | None) -> Opened:
         """Look after the stream of a GET; None: the one that it asks for is over."""
         if exchange is None:  # not 404, which would mean that the session is gone
             return request.refuse(400, _error(STREAM_IS_OVER))
-        self._note(exchange, session)
+        self.streams.hold(exchange, session)
         return Opened(exchange, (), session)
 
     def _delete(self, request: Arrived) -> Opened:
@@ -415,12 +405,12 @@ class Endpoint:
         return path is not None and url.rstrip("/").endswith(path.rstrip("/"))
 
     def _open_pair(self, request: Arrived) -> Opened:
-        if self.is_full:
+        if self.streams.is_full:
             return request.busy(503, _FULL, 5)
         if not accepts(request.headers.get("accept"), EVENTS):
             return request.refuse(406, _error(_NO_EVENTS))
         pair = self.pairs.open(request.respond, self._connect, request.facts.principal, self._lock())
-        self._note(pair.exchange, pair)
+        self.streams.hold(pair.exchange, pair)
         return Opened(pair.exchange, (), pair)
 
     def _post_to_pair(self, request: Arrived, pair_id: str) -> Opened:
@@ -445,20 +435,6 @@ class Endpoint:
         """Open a connection with these `ports`."""
         return self._server.connect(back_channel=back_channel, ports=Ports(lock or self._lock(), **ports))
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there is no room; calls that go on though their client has gone, and cannot come back, need room too."""
-        if len(self._open) + len(self._orphans) < self.policy.max_streams:
-            return False
-        self._forget_orphans()
-        return self.streams >= self.policy.max_streams
-
-    def _forget_orphans(self) -> None:
-        """Forget the calls that have ended. Other threads add to the set meanwhile, so it is changed in place."""
-        for connection in list(self._orphans):
-            if not connection.running:
-                self._orphans.discard(connection)
-
     def disconnect(self, opened: Opened) -> Sequence[Event]:
         """Cancel what the client of a request cancels by going: a modern request (H5-7)."""
         exchange, owner = opened.exchange, opened.owner
@@ -466,13 +442,13 @@ class Endpoint:
         if owner is None:
             return ()
         events = owner.leave(exchange)
-        if isinstance(owner, HttpSession) and not owner.id and owner.connection.running:
-            self._orphans.add(owner.connection)
+        if isinstance(owner, HttpSession) and not owner.id:
+            self.streams.leave_running(owner.connection)
         return events
 
     def finished(self, exchange: ServerExchange) -> None:
         """Forget a response that is complete. A connection that is free then may serve another request."""
-        owner = self._open.pop(exchange, None)
+        owner = self.streams.owners.pop(exchange, None)
         if type(owner) is OwnConnection:
             response = exchange.response
             is_small = response is None or len(response.body) <= _FREE_BYTES
@@ -482,16 +458,10 @@ class Endpoint:
         elif type(owner) is Pair:
             self.pairs.remove(owner)
 
-    @property
-    def streams(self) -> int:
-        """Responses that are not complete, and calls whose client has gone."""
-        return len(self._open) + len(self._orphans)
-
     def tick(self, now: float) -> Todo:
         """Run due timers: comments on quiet streams, expired questions, idle sessions."""
-        for exchange in list(self._open):
-            exchange.keep_alive(now, silence=self.policy.silence)
-        self._forget_orphans()
+        self.streams.keep_alive(now, self.policy.silence)
+        self.streams.forget_orphans()
         found: Todo = []
         for each in (*self.sessions, *self.pairs):
             with each.connection.lock:
@@ -504,7 +474,7 @@ class Endpoint:
         """End the streams that only listen, and whose token is not good any more. Calls keep their responses."""
         return [
             (owner.connection, owner.end_listening(exchange))
-            for exchange, owner in list(self._open.items())
+            for exchange, owner in list(self.streams.owners.items())
             if exchange.access is not None and owner.only_listens(exchange) and not exchange.access.holds()
         ]
 
@@ -516,23 +486,19 @@ class Endpoint:
         """End the streams of clients that only listen. Calls go on, until `close`."""
         for session in self.sessions:
             session.close_get_stream()
-        own = [(each, owner) for each, owner in list(self._open.items()) if isinstance(owner, OwnConnection)]
+        own = [(each, owner) for each, owner in list(self.streams.owners.items()) if isinstance(owner, OwnConnection)]
         return [(owner.connection, owner.end_listening(each)) for each, owner in own]
 
     def close(self) -> Todo:
         """Cancel what runs, end every stream, and forget the sessions."""
-        owners = list(dict.fromkeys((*self.sessions, *self._open.values())))
+        owners = list(dict.fromkeys((*self.sessions, *self.streams.owners.values())))
         for session in self.sessions:
             self.sessions.remove(session)
         ended: Todo = [(owner.connection, owner.close()) for owner in owners]
-        for connection in list(self._orphans):
+        for connection in list(self.streams.orphans):
             with connection.lock:
                 ended.append((connection, connection.close()))
         return ended
-
-    def _note(self, exchange: ServerExchange, owner: OwnConnection | HttpSession) -> None:
-        if not exchange.ended:
-            self._open[exchange] = owner
 
 
 class Lane:
@@ -556,35 +522,45 @@ class Lane:
 
         If its response is not there once it was performed, `hold` it, and it ends as all others do.
         """
-        endpoint = self._endpoint
-        message = decode(body, endpoint.limits)
-        if type(message) is not RpcRequest or message.method == _LISTEN or endpoint.is_full:
+        endpoint, own = self._endpoint, self._own
+        streams = endpoint.streams
+        message: ToolCall | Message | Batch | None = read_call(body, endpoint.limits.max_depth)
+        if message is None:
+            message = decode(body, endpoint.limits)
+            if type(message) is not RpcRequest or message.method == _LISTEN:
+                return None
+        if len(streams.owners) + len(streams.orphans) >= streams.most and streams.is_full:
             return None
-        if endpoint.leave_running(self._own.connection):
-            self._own = endpoint.new_connection(lone=False)
-        own = self._own
+        if own.connection.running and streams.leave_running(own.connection):
+            own = self._own = endpoint.new_connection(lone=False)
         connection, bound = own.connection, endpoint.policy.max_unsent_bytes
         exchange = ServerExchange(now=endpoint.clock(), accept=headers.get("accept"), bound=bound, lock=connection.lock)
         with connection.lock:
             own.outlet.begin(exchange)
             events = connection.receive(message, facts)
-        if exchange.ended and endpoint.leave_running(connection):
+        if exchange.ended and streams.leave_running(connection):
             self._own = endpoint.new_connection(lone=False)
         return Opened(exchange, events, own)
 
 
-def _claims_modern(message: Message | Batch, body: bytes) -> bool:
+def fitting(request: Arrived, session: SessionT | None) -> SessionT | Opened:
+    """Return the session that was found, or the refusal of a request that does not fit it."""
+    if session is None:
+        return request.refuse(404, _error("Session not found: initialize again without a session id [LS-506]"))
+    version = request.headers.get(VERSION_HEADER)
+    if version is not None and version != session.connection.session.revision.date:
+        return request.refuse(400, _error(_DISAGREES))  # HL-15
+    return session
+
+
+def _claims_modern(message: Message | Batch) -> bool:
     """Return whether the `_meta` of a message claims a revision of the newest era, rightly or not."""
-    if not isinstance(message, RpcRequest) or _MARKER not in body:
+    if not isinstance(message, RpcRequest):
         return False
     try:
         return read_envelope(read_meta(message.params)).peer is not None
     except RemoteProtocolError:
         return True
-
-
-def _initializes(message: Message | Batch) -> bool:
-    return isinstance(message, RpcRequest) and message.method == "initialize"
 
 
 def _asks(connection: ServerConnection, message: Message | Batch) -> bool:

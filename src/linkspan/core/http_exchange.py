@@ -24,27 +24,9 @@ from linkspan.errors import (
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
-from linkspan.revisions.neutral import Access
+from linkspan.revisions.neutral import TokenAccess
 from linkspan.wire.framing import COMMENT, encode_event
 from linkspan.wire.headers import accepts
-
-__all__ = [
-    "TEXT",
-    "EventStream",
-    "Header",
-    "HttpData",
-    "HttpEnd",
-    "HttpEvent",
-    "HttpResponse",
-    "HttpStart",
-    "Outlet",
-    "OwnConnection",
-    "Page",
-    "ServerExchange",
-    "is_list_changed",
-    "refusal_of",
-    "status_of",
-]
 
 Header: TypeAlias = tuple[str, str]
 NO_LOCK: Final = nullcontext()
@@ -81,7 +63,7 @@ class HttpEnd(msgspec.Struct, frozen=True):
     """The response is complete."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class BrowserPage(msgspec.Struct, frozen=True):
     """Something for people who came with a browser; its headers give its type, and what it may do there."""
 
     body: bytes
@@ -160,7 +142,7 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
     """For bytes that wait for a reader who does not read."""
     lock: AbstractContextManager[object] = NO_LOCK
     """That of the connection which answers."""
-    access: Access | None = None
+    access: TokenAccess | None = None
     """What the transport knows of the token of the request."""
     stream: EventStream | None = None
     event_name: str | None = None
@@ -304,7 +286,7 @@ class ServerExchange(msgspec.Struct, eq=False, kw_only=True):
         self._events.append(END)
 
 
-class Outlet(msgspec.Struct, eq=False):
+class ExchangeOutlet(msgspec.Struct, eq=False):
     """Sends for a connection that serves one request at a time. It does not refer to it, or the two would be a cycle."""
 
     exchange: ServerExchange = msgspec.field(default_factory=ServerExchange)
@@ -328,7 +310,7 @@ class OwnConnection(msgspec.Struct, frozen=True, eq=False):
     """A connection that serves one request at a time, and what it sends to."""
 
     connection: ServerConnection
-    outlet: Outlet
+    outlet: ExchangeOutlet
     lone: bool = True
     """It gets no changes of lists and resources, so that it may serve another request after this one."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from hashlib import sha256
 from typing import Final, Protocol
 
 import msgspec
@@ -18,24 +19,19 @@ import msgspec
 from linkspan.core.call import Delivery, Event
 from linkspan.core.connection import ServerConnection
 from linkspan.core.http_checks import HttpPolicy
-from linkspan.core.http_exchange import Header, Outlet, OwnConnection, ServerExchange, is_list_changed, refusal_of
+from linkspan.core.http_exchange import (
+    ExchangeOutlet,
+    Header,
+    OwnConnection,
+    ServerExchange,
+    is_list_changed,
+    refusal_of,
+)
 from linkspan.core.params import AnyRequest, HasMeta
 from linkspan.errors import INVALID_REQUEST, PARSE_ERROR, RemoteProtocolError
 from linkspan.revisions.neutral import Peer, TransportInfo
 from linkspan.wire.framing import encode_event
 from linkspan.wire.jsonrpc import Batch, Message, RequestId, RpcRequest
-
-__all__ = [
-    "SESSION_HEADER",
-    "SESSION_PARAMETER",
-    "STREAM_IS_OVER",
-    "HttpSession",
-    "Pair",
-    "Pairs",
-    "Receiver",
-    "SessionStream",
-    "Sessions",
-]
 
 SESSION_HEADER: Final = "mcp-session-id"
 _GENERAL: Final = "1"
@@ -179,7 +175,7 @@ class HttpSession:
         self._prefix = prefix
         self.id = session_id
         self.principal = principal
-        self.connection = connect(send=self._send, close_stream=self._close_stream)
+        self.connection = connect(send=self._send, close_stream=self._close_stream, session=name_of_session(session_id))
         self.policy = policy
         self.used = 0.0
         self._count = 1
@@ -470,7 +466,7 @@ class Pair(OwnConnection, frozen=True, eq=False, kw_only=True):
         return not (self.connection.running or self.connection.owes_answers)
 
 
-class _PairOutlet(Outlet):
+class _PairOutlet(ExchangeOutlet):
     """Sends all messages of a pair as events of its one stream, which no answer ends."""
 
     def send(self, delivery: Delivery) -> None:
@@ -499,8 +495,9 @@ class Pairs:
         """Begin a stream, and send on it where to send messages (SSE-1)."""
         exchange: ServerExchange = respond(lock=lock, accept="text/event-stream", event_name="message")
         outlet = _PairOutlet(exchange)
-        connection = connect(lock, send=outlet.send, check=_only_handshakes)
-        pair = Pair(connection, outlet, lone=False, id=self._random(16).hex(), principal=principal)
+        pair_id = self._random(16).hex()
+        connection = connect(lock, send=outlet.send, check=_only_handshakes, session=name_of_session(pair_id))
+        pair = Pair(connection, outlet, lone=False, id=pair_id, principal=principal)
         # Relative to the URL that the client asked for, which a proxy may have changed on its way to us.
         exchange.send_events([encode_event(f"?{SESSION_PARAMETER}={pair.id}".encode(), event="endpoint")])
         self._pairs[pair.id] = pair
@@ -524,3 +521,8 @@ def _only_handshakes(
         return None
     problem = f"Invalid Request: revision {peer.revision.date} has no HTTP+SSE; POST to the endpoint without a session"
     return RemoteProtocolError(INVALID_REQUEST, problem)
+
+
+def name_of_session(session_id: str) -> str | None:
+    """Return what code of the author may know of a session: the same in each process, and not what a request proves itself by."""
+    return sha256(session_id.encode()).hexdigest()[:16] if session_id else None

@@ -23,8 +23,6 @@ from linkspan.wire.jsonrpc import (
     repeated,
 )
 
-__all__ = ["AnyParams", "AnyRequest", "Decoders", "HasMeta", "ToolCall", "read_call", "read_meta", "read_params"]
-
 
 class HasMeta(Protocol):
     """Every params shape keeps its `_meta` raw."""
@@ -56,8 +54,16 @@ _SECOND_NAME = len(b'"name":"",')
 _any_params = msgspec.json.Decoder(AnyParams)
 
 
-Decoders: TypeAlias = Mapping[str, msgspec.json.Decoder[Any]]
-"""What reads the params of further methods, and those of methods that extensions have added members to."""
+class Decoder(Protocol):
+    """Reads params into a shape, as decoders of msgspec do."""
+
+    def decode(self, buf: bytes | Raw, /) -> Any:
+        """Return the params. Raises: msgspec.DecodeError, msgspec.ValidationError."""
+        ...
+
+
+Decoders: TypeAlias = Mapping[str, Decoder]
+"""What reads the params of further methods, and of methods whose params are more than their shape."""
 
 _NONE: Final[Decoders] = {}
 
@@ -145,7 +151,7 @@ def read_meta(params: Raw) -> Raw:
         return ABSENT
 
 
-def _decode(decoder: msgspec.json.Decoder[Any], params: bytes | Raw) -> HasMeta:
+def _decode(decoder: Decoder, params: bytes | Raw) -> HasMeta:
     try:
         decoded: HasMeta = decoder.decode(params)
     except msgspec.ValidationError as error:

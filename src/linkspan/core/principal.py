@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["UnknownIdentity", "principal_of"]
-
 _NAMES: Final = ("identity", "username")
 """What identifies a user, the first that says anything. A display name does not: others may have the same, or choose it."""
 _NOTHING: Final = object()

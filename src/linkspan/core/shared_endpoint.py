@@ -14,20 +14,18 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, structs
 
+from linkspan.core.awaited_streams import AwaitedStreams
 from linkspan.core.call import BUSY, Event, encode_refusal
 from linkspan.core.http_checks import VERSION_HEADER
-from linkspan.core.http_endpoint import Arrived, Endpoint, Opened, Todo
+from linkspan.core.http_endpoint import Arrived, Endpoint, Opened, Todo, fitting
 from linkspan.core.http_exchange import ServerExchange
 from linkspan.core.http_sessions import SESSION_HEADER, HttpSession, Pair
 from linkspan.core.params import read_params
+from linkspan.core.shared_record import entries, entries_of
 from linkspan.core.shared_sessions import (
     SharedSession,
-    entries,
-    entries_of,
     is_event_id,
     is_general,
-    merged,
-    of_stream,
     process_of,
 )
 from linkspan.core.shared_state import (
@@ -39,13 +37,10 @@ from linkspan.core.shared_state import (
     Left,
     Load,
     Loaded,
-    Logged,
     PairRecord,
     Passed,
-    PeerMessage,
     Posted,
     Publish,
-    Read,
     Relayed,
     Save,
     Schedule,
@@ -54,7 +49,6 @@ from linkspan.core.shared_state import (
     StoreRunner,
     Take,
     Want,
-    decode_log,
     decode_message,
     decode_pair,
     decode_session,
@@ -78,35 +72,13 @@ from linkspan.wire.jsonrpc import (
 )
 from linkspan.wire.values import key_of
 
-__all__ = ["SharedEndpoint"]
-
 _CACHED: Final = 30.0
 """Seconds for which a session without a call and a stream stays in the memory of a process after a request."""
-_PATIENCE: Final = 2.0
-"""Seconds in which another process must respond; one that does not is taken for dead."""
-_SILENCE: Final = 10.0
-"""Seconds after which a process from which nothing more came is asked whether it is still there."""
 _CANDIDATES: Final = 16
 """Sessions among which one is found that may go for another one."""
 _KNOWN: Final = Handed(0, known=True)
 _UNKNOWN: Final = Handed(0)
 _FAILED: Final = "The store of the sessions cannot be reached; try again later"
-
-
-class _Awaited(msgspec.Struct, frozen=True):
-    """The response to a GET for which another process has something: the GET stream, or one of its own streams."""
-
-    session: SharedSession
-    exchange: ServerExchange
-    last: str | None
-    process: str
-    until: float
-    stream: str | None = None
-    """None: the GET stream."""
-    live: bool = False
-    """It goes on: the other process sends what comes."""
-    asked: bool = True
-    """A response is awaited."""
 
 
 def _with_store(serve: Callable[..., Opened]) -> Callable[..., Opened]:
@@ -153,8 +125,7 @@ class SharedEndpoint(Endpoint):
         self.channels = self._space.everyone, self._space.channel(self._space.process)
         """What this process must be subscribed to: what comes there goes to `receive`."""
         self._loads = count(1)
-        self._tickets = count(1)
-        self._awaited: dict[int, _Awaited] = {}
+        self._awaited = AwaitedStreams(self._space, self._runner, self.clock)
         self._room = 0
         """As many sessions may begin before they are counted again."""
         self._pairs_noted = self.clock()
@@ -178,7 +149,7 @@ class SharedEndpoint(Endpoint):
         if not session.connection.session.negotiated:
             return opened
         try:
-            self._runner.run(session.create())
+            self._runner.run(session.record.create())
         except LinkspanError:
             self.disconnect(opened)
             raise
@@ -237,25 +208,25 @@ class SharedEndpoint(Endpoint):
             return refusal
         found = self._runner.load(self._space.key("session", session_id)) if _is_id(session_id) else None
         if found is None:
-            return structs.replace(self._fitting(request, None), also=self._end(session_id))
+            return structs.replace(fitting(request, None), also=self._end(session_id))
         session = self._local_session(session_id, found, request.facts.principal)
-        if session is not None and session.note_use(request.facts):
-            self._runner.run(session.touch())
-        return self._fitting(request, session)
+        if session is not None and session.record_use(request.facts):
+            self._runner.run(session.record.touch())
+        return fitting(request, session)
 
     def _local_session(self, session_id: str, found: Loaded, principal: str | None) -> SharedSession | None:
         """Return what this process has of a session, as its record is now; None if `principal` cannot use it here."""
         with self.sessions.lock:  # until it is kept: it may be removed, or loaded by another thread
             local = self.sessions.get(session_id)
             session = local if isinstance(local, SharedSession) else None
-            if session is None or session.version != found.version:
+            if session is None or session.record.version != found.version:
                 record = decode_session(found.value)
                 if record.principal != principal:
                     return None  # those of other principals are not found (HL-8)
                 if record.agreed.revision not in REVISIONS:
                     return None  # that of a newer release
                 session = session or self._new_session(session_id, principal)
-                session.adopt(record, found.version)
+                session.record.adopt(record, found.version)
             if session.principal != principal:
                 return None
             self.sessions.keep(session, self.clock())
@@ -267,10 +238,7 @@ class SharedEndpoint(Endpoint):
         if not isinstance(session, SharedSession):
             return []
         self.sessions.remove(session)
-        for ticket, each in list(self._awaited.items()):
-            if each.session is session:
-                self._awaited.pop(ticket, None)
-                each.exchange.end()
+        self._awaited.end_session(session)
         return [(session.connection, session.end())]
 
     # POST.
@@ -286,9 +254,9 @@ class SharedEndpoint(Endpoint):
                 return request.accept()
             message = here
         opened = self._in_session(request, session, message)
-        if session.has_changes:
+        if session.record.has_changes:
             try:
-                self._runner.run(session.save())
+                self._runner.run(session.record.save())
             except LinkspanError:
                 if opened.events:  # calls that have begun must end; the next request saves what has changed
                     return opened
@@ -301,32 +269,19 @@ class SharedEndpoint(Endpoint):
     ) -> StoreFlow[Message | Batch | None]:
         """Pass on what is for other processes; return what is for this one, if anything is."""
         if not isinstance(message, Batch):
-            channel = self._destination(session, message)
+            channel = _destination(self._space, session, message)
             if channel is None:
                 return message
             yield Publish(channel, encode_value(Passed(session.id, body)))
             return None
         here: list[Any] = []
         for each, raw in zip(message.messages, msgspec.json.decode(body, type=list[Raw]), strict=True):
-            channel = self._destination(session, each)
+            channel = _destination(self._space, session, each)
             if channel is None:
                 here.append(each)
             else:
                 yield Publish(channel, encode_value(Passed(session.id, bytes(raw))))
         return structs.replace(message, messages=here) if here else None
-
-    def _destination(self, session: SharedSession, message: Message) -> str | None:
-        """Return the channel of those who need a message; None for this process."""
-        if isinstance(message, Response | ErrorResponse):
-            process = process_of(message.id)
-            return None if process in (None, self._space.process) else self._space.channel(process)
-        if isinstance(message, Notification) and message.method == "notifications/cancelled":
-            with suppress(RemoteProtocolError):
-                params = read_params(message.method, message.params)
-                request_id = params.request_id if isinstance(params, CancelledParams) else None
-                if request_id is not None and not session.connection.is_running(request_id):
-                    return self._space.everyone
-        return None
 
     # GET and DELETE.
 
@@ -347,48 +302,41 @@ class SharedEndpoint(Endpoint):
 
     def _open_get_stream(self, request: Arrived, session: SharedSession, last: str | None) -> StoreFlow[Opened]:
         """Open the GET stream here, wherever it was; what another process has of it comes when that has responded."""
-        before = yield from session.take_home()
+        before = yield from session.record.take_home()
         if before is None:
-            return self._fitting(request, None)
+            return fitting(request, None)
         exchange, home = session.hold(request.respond), before.home
         if home is None or home == self._space.process:
-            logged = (yield from self._events(session, last)) if last is not None else []
+            logged = (yield from self._awaited.events(session, last)) if last is not None else []
             session.listen_on(exchange, last, logged, _UNKNOWN if home is None else _KNOWN)
             return self._listening(request, session, exchange)
         if last is None:
             session.listen_on(exchange, None, (), _KNOWN)
-        yield from self._ask(_Awaited(session, exchange, last, home, self.clock() + _PATIENCE))
+        yield from self._ask(session, exchange, last, home)
         return self._listening(request, session, exchange)
 
     def _resume(self, request: Arrived, session: SharedSession, last: str, stream: str) -> StoreFlow[Opened]:
         """Go on with the stream of a POST: that of this process, one that is over, or one of another process."""
-        logged, process = (yield from self._events(session, last)), process_of(stream)
+        logged, process = (yield from self._awaited.events(session, last)), process_of(stream)
         if process is None or process == self._space.process or any(each.final for each in logged):
             return self._listening(request, session, session.resume(request.respond, last, logged))
         exchange: ServerExchange = request.respond(lock=session.connection.lock)
-        yield from self._ask(_Awaited(session, exchange, last, process, self.clock() + _PATIENCE, stream))
+        yield from self._ask(session, exchange, last, process, stream)
         return self._listening(request, session, exchange)
 
-    def _events(self, session: SharedSession, last: str) -> StoreFlow[list[Logged]]:
-        """Return what is known here of the stream of an event: what its log has, and what is not there yet."""
-        kept = session.call_back(last)
-        logged = decode_log((yield Read(session.log)))
-        return merged(of_stream(logged, last.rpartition("-")[0]), kept)
-
-    def _ask(self, awaited: _Awaited) -> StoreFlow[None]:
-        ticket = next(self._tickets)
-        self._awaited[ticket] = awaited
+    def _ask(
+        self,
+        session: SharedSession,
+        exchange: ServerExchange,
+        last: str | None,
+        process: str,
+        stream: str | None = None,
+    ) -> StoreFlow[None]:
         try:
-            yield self._space.send(awaited.process, self._question(ticket, awaited))
+            yield from self._awaited.ask(session, exchange, last, process, stream)
         except LinkspanError:
-            self.disconnect(Opened(awaited.exchange, (), awaited.session))
+            self.disconnect(Opened(exchange, (), session))
             raise
-
-    def _question(self, ticket: int, awaited: _Awaited) -> PeerMessage:
-        session_id, me = awaited.session.id, self._space.process
-        if awaited.stream is None:
-            return Take(session_id, me, ticket, awaited.session.taken)
-        return Want(session_id, awaited.stream, me, ticket)
 
     @_with_store
     def _delete(self, request: Arrived) -> Opened:
@@ -445,9 +393,9 @@ class SharedEndpoint(Endpoint):
                 pair = self.pairs.find(message.pair, message.principal)
                 return self._receive_posted(pair, message) if pair is not None else []
             case Handed():
-                self._handed(message)
+                self._awaited.handed(message)
             case Relayed():
-                self._runner.spawn(self._relayed(message))  # behind what reads the log of that stream
+                self._awaited.relayed(message)
             case _:
                 session = self.sessions.get(message.session)
                 if isinstance(session, SharedSession):
@@ -475,78 +423,25 @@ class SharedEndpoint(Endpoint):
                 with connection.lock:
                     return [(connection, connection.receive(decode(message.message, self.limits), session.facts))]
             case Changed():
-                session.adopt(message.record, message.version)
+                session.record.adopt(message.record, message.version)
             case Take():
-                self._give_home(session, message)
+                self._awaited.give_home(session, message)
             case Want():
                 self._space.spawn_send(message.to, session.hand_over(message.stream, message.to, message.ticket))
             case Left():
                 session.take_back(message.stream)
         return []
 
-    def _give_home(self, session: SharedSession, take: Take) -> None:
-        """Let another process have the GET stream, unless this one has taken it later: then that one is asked for it, too."""
-        if 0 < take.version < session.taken:
-            return
-        is_whole = True
-        for ticket, each in list(self._awaited.items()):
-            if each.session is session and each.stream is None:  # its client has gone on elsewhere already
-                self._awaited.pop(ticket, None)
-                each.exchange.end()
-                is_whole = is_whole and each.process == take.to
-        self._space.spawn_send(take.to, session.give_home(take, is_whole=is_whole))
-
-    def _handed(self, handed: Handed) -> None:
-        """Go on with a response that has waited for another process."""
-        awaited = self._awaited.get(handed.ticket)
-        if awaited is None:
-            return
-        if handed.live:
-            until = self.clock() + _SILENCE
-            self._awaited[handed.ticket] = structs.replace(awaited, live=True, asked=False, until=until)
-        else:
-            self._awaited.pop(handed.ticket, None)
-        if not awaited.live:
-            self._runner.spawn(self._go_on(awaited, handed))
-        elif not handed.live:
-            awaited.exchange.end()  # its client comes back for the rest
-
-    def _go_on(self, awaited: _Awaited, handed: Handed) -> StoreFlow[None]:
-        session, exchange, last, stream = awaited.session, awaited.exchange, awaited.last, awaited.stream
-        logged = (yield from self._events(session, last)) if last is not None else []
-        if stream is None:
-            session.listen_on(exchange, last, logged, handed)
-        elif last is not None:
-            session.follow(exchange, last, logged, handed)
-
-    def _relayed(self, relayed: Relayed) -> StoreFlow[None]:
-        awaited = self._awaited.get(relayed.ticket)
-        if awaited is None:
-            return
-        if relayed.event:
-            awaited.exchange.send_events((relayed.event,))
-        if relayed.final:
-            self._awaited.pop(relayed.ticket, None)
-            awaited.exchange.end()
-        else:
-            self._awaited[relayed.ticket] = structs.replace(awaited, asked=False, until=self.clock() + _SILENCE)
-        yield from ()
-
     # Life.
 
     def disconnect(self, opened: Opened) -> Sequence[Event]:
         """Keep what comes for a client that has gone, here or in the process that serves its stream."""
-        for ticket, each in list(self._awaited.items()):
-            if each.exchange is opened.exchange:
-                self._awaited.pop(ticket, None)
-                each.exchange.abandon()
-                if each.stream is not None:
-                    self._space.spawn_send(each.process, Left(each.session.id, each.stream))
+        self._awaited.leave(opened.exchange)
         return super().disconnect(opened)
 
     def finished(self, exchange: ServerExchange) -> None:
         """Forget a response that is complete."""
-        owner = self._open.get(exchange)
+        owner = self.streams.owners.get(exchange)
         super().finished(exchange)
         if type(owner) is Pair:
             self._runner.spawn(each_of([Drop(self._space.key("pair", owner.id))]))
@@ -557,10 +452,10 @@ class SharedEndpoint(Endpoint):
         ended: Todo = []
         for session in self.sessions:
             assert isinstance(session, SharedSession)
-            if session.has_gone:
+            if session.record.has_gone:
                 ended += self._end(session.id)
             elif session.working or session.listening:
-                if session.is_stale:
+                if session.record.is_stale:
                     stale.append(session)
             elif self._remove_unused(session, now - min(_CACHED, self.policy.session_idle)):
                 self._runner.spawn(session.leave_home())
@@ -570,7 +465,7 @@ class SharedEndpoint(Endpoint):
         if now - self._pairs_noted > self.policy.session_idle / 10:
             self._pairs_noted = now
             self._runner.spawn(each_of(map(self._save_pair, self.pairs)))
-        self._end_waits(now)
+        self._awaited.expire(now)
         return ended
 
     def _remove_unused(self, session: SharedSession, used: float) -> bool:
@@ -584,24 +479,9 @@ class SharedEndpoint(Endpoint):
     def _touch(self, sessions: Sequence[SharedSession]) -> StoreFlow[None]:
         try:
             for each in sessions:
-                yield from each.touch()
+                yield from each.record.touch()
         finally:
             self._touches = False
-
-    def _end_waits(self, now: float) -> None:
-        """Ask processes of which nothing has come for a while; go on without those that do not respond."""
-        for ticket, each in list(self._awaited.items()):
-            if each.until > now:
-                continue
-            if not each.asked:
-                self._awaited[ticket] = structs.replace(each, asked=True, until=now + _PATIENCE)
-                self._space.spawn_send(each.process, self._question(ticket, each))
-                continue
-            self._awaited.pop(ticket, None)
-            if each.live:
-                each.exchange.end()
-            else:
-                self._runner.spawn(self._go_on(each, _UNKNOWN))
 
     def close(self) -> Todo:
         """Cancel what runs, end every stream, and leave the sessions to the other processes."""
@@ -616,3 +496,17 @@ class SharedEndpoint(Endpoint):
 def _is_id(text: str) -> bool:
     """Return whether a text can be the id of a session or a pair, and so a part of a key."""
     return len(text) == 32 and text.isascii() and text.isalnum()
+
+
+def _destination(space: SessionSpace, session: SharedSession, message: Message) -> str | None:
+    """Return the channel of those who need a message; None for this process."""
+    if isinstance(message, Response | ErrorResponse):
+        process = process_of(message.id)
+        return None if process in (None, space.process) else space.channel(process)
+    if isinstance(message, Notification) and message.method == "notifications/cancelled":
+        with suppress(RemoteProtocolError):
+            params = read_params(message.method, message.params)
+            request_id = params.request_id if isinstance(params, CancelledParams) else None
+            if request_id is not None and not session.connection.is_running(request_id):
+                return space.everyone
+    return None

@@ -10,48 +10,27 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
-
-from msgspec import structs
 
 from linkspan.core.call import Delivery, Event, encode_refusal
 from linkspan.core.http_checks import refusal_body
 from linkspan.core.http_exchange import JSON_HEADERS, Header, ServerExchange
 from linkspan.core.http_sessions import STREAM_IS_OVER, Connect, HttpSession, Receiver, Respond, SessionStream
+from linkspan.core.shared_record import SharedRecord
 from linkspan.core.shared_state import (
-    Changed,
     Handed,
-    Load,
     Logged,
     Relayed,
-    Save,
-    Schedule,
-    SessionRecord,
     SessionSpace,
     StoreFlow,
     Take,
-    decode_session,
-    encode_value,
 )
-from linkspan.core.waiting import Change, untagged
+from linkspan.core.waiting import ServerChange, untagged
 from linkspan.errors import INTERNAL_ERROR, INVALID_REQUEST, LinkspanError, RemoteProtocolError
 from linkspan.revisions.neutral import NO_FACTS, TransportInfo
 from linkspan.wire.framing import encode_event
-from linkspan.wire.values import key_of
-
-__all__ = [
-    "SharedSession",
-    "entries",
-    "entries_of",
-    "events_after",
-    "is_event_id",
-    "is_general",
-    "merged",
-    "of_stream",
-    "process_of",
-]
 
 _NAME: Final = re.compile(r"([0-9a-f]{12})\.[0-9]{1,12}\.")
 _EVENT_ID: Final = re.compile(_NAME.pattern + r"[0-9]{1,12}-[0-9]{1,18}")
@@ -61,7 +40,7 @@ _NOT_SAVED: Final = RemoteProtocolError(INTERNAL_ERROR, "The session could not b
 class SharedSession(HttpSession):
     """What this process has in memory of a session: as much as it needs while it serves it."""
 
-    __slots__ = ("_away", "_facts", "_has_gone", "_record", "_saved", "_space", "_taken", "_unwritten", "_version")
+    __slots__ = ("_away", "_facts", "_space", "_unwritten", "_unwritten_bytes", "record")
 
     def __init__(
         self, session_id: str, principal: str | None, connect: Connect, space: SessionSpace, load: int
@@ -73,150 +52,27 @@ class SharedSession(HttpSession):
         prefix = f"{space.process}.{load}."
         super().__init__(session_id, principal, partial(connect, question_prefix=prefix), space.policy, prefix)
         self._space = space
-        self._record: SessionRecord | None = None
-        self._version = self._taken = 0
-        self._saved = 0
-        """As many changes as there were when the record was written or read."""
+        self.record = SharedRecord(session_id, principal, self.connection, space)
+        """What the processes have agreed on."""
         self._facts: TransportInfo = NO_FACTS
         self._away: set[SessionStream] = set()
         """The streams that have no client any more: their events go to the log."""
-        self._unwritten = 0
+        self._unwritten = self._unwritten_bytes = 0
         """Events that are on their way to the log."""
-        self._has_gone = False
-
-    # The record.
-
-    @property
-    def key(self) -> str:
-        """The key of the record."""
-        return self._space.key("session", self.id)
-
-    @property
-    def version(self) -> int:
-        """The version of the record that this process knows."""
-        return self._version
-
-    @property
-    def taken(self) -> int:
-        """The version of the record in which this process has last taken the GET stream."""
-        return self._taken
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether the client has changed something that is not in the record yet."""
-        return self.connection.session.changes != self._saved
-
-    @property
-    def is_home(self) -> bool:
-        """Whether this process notifies the client of changes."""
-        return self._record is not None and self._record.home == self._space.process
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the record must note that the session is in use."""
-        return self._record is not None and self._space.is_stale(self._record.used)
-
-    @property
-    def has_gone(self) -> bool:
-        """Whether the session has ended, or expired, for all processes: nothing is written for its client any more."""
-        return self._has_gone
 
     def end(self) -> Sequence[Event]:
         """Close what this process has of a session that has ended for all."""
         with self.connection.lock:
-            self._has_gone = True
+            self.record.end()
             return self.close()
-
-    def adopt(self, record: SessionRecord, version: int) -> None:
-        """Go on with what another process has written, and what was changed here since."""
-        with self.connection.lock:
-            if version <= self._version:
-                return
-            session, old = self.connection.session, self._record
-            agreed = record.agreed
-            if old is not None and self.has_changes:
-                agreed = agreed.with_changes(old.agreed, session.agreed())
-            else:
-                self._saved = session.changes
-            session.restore(agreed, notify=record.home == self._space.process)
-            self._record, self._version = record, version
-
-    def create(self) -> StoreFlow[None]:
-        """Write the first record, after the handshake, and count the session."""
-        with self.connection.lock:
-            session, space = self.connection.session, self._space
-            self._saved = session.changes
-            record = SessionRecord(self.principal, space.process, space.wall_clock(), session.agreed())
-        version = yield Save(self.key, encode_value(record), 0, space.lifetime)
-        self.adopt(record, version)
-        yield from self._schedule(record.used)
-
-    def save(self) -> StoreFlow[None]:
-        """Write what the client has changed, and let the process know that notifies it."""
-        with self.connection.lock:
-            session, old = self.connection.session, self._record
-            changes, mine = session.changes, session.agreed()
-        if old is None:
-            return
-        written = yield from self._rewrite(
-            lambda found: structs.replace(found, agreed=found.agreed.with_changes(old.agreed, mine))
-        )
-        with self.connection.lock:
-            if session.changes == changes:
-                self._saved = changes
-        if written is not None and (home := written[0].home) not in (None, self._space.process):
-            yield self._space.send(home, Changed(self.id, *written))
-
-    def take_home(self) -> StoreFlow[SessionRecord | None]:
-        """Make this the process that notifies the client; return the record as it was, or None if the session has ended."""
-        before: list[SessionRecord] = []
-
-        def take(record: SessionRecord) -> SessionRecord:
-            before.append(record)
-            return structs.replace(record, home=self._space.process)
-
-        taken = yield from self._rewrite(take)
-        if taken is None:
-            return None
-        self._taken = taken[1]
-        return before[-1]
 
     def leave_home(self) -> StoreFlow[None]:
         """Note that no process notifies the client: this one forgets the session, or stops."""
-        record = self._record
-        if record is None or not self.is_home:
+        if not self.record.is_home:
             return
         with self.connection.lock:
             self._put_away(self._general)
-        left = self._space.lifetime - (self._space.wall_clock() - record.used)
-        yield Save(self.key, encode_value(structs.replace(record, home=None)), self._version, max(1.0, left))
-
-    def touch(self) -> StoreFlow[None]:
-        """Note that the session is in use."""
-        touched = yield from self._rewrite(lambda record: record)
-        if touched is not None:
-            yield from self._schedule(touched[0].used)
-
-    def _schedule(self, used: float) -> StoreFlow[None]:
-        """Note in the queues of sessions when this one was used last."""
-        for queue, key in entries(self._space.scope, self.principal, self.id):
-            yield Schedule(queue, key, used)
-
-    def _rewrite(self, change: Callable[[SessionRecord], SessionRecord]) -> StoreFlow[tuple[SessionRecord, int] | None]:
-        """Change the record, whatever other processes do to it meanwhile; return it with its version, None if it is gone."""
-        record, version = self._record, self._version
-        while record is not None:
-            new = structs.replace(change(record), used=self._space.wall_clock())
-            written: int | None = yield Save(self.key, encode_value(new), version, self._space.lifetime)
-            if written is not None:
-                self.adopt(new, written)
-                return new, written
-            found = yield Load(self.key)
-            if found is None:
-                self._has_gone = True
-                break
-            record, version = decode_session(found.value), found.version
-        return None
+        yield self.record.left()
 
     # Messages.
 
@@ -225,21 +81,21 @@ class SharedSession(HttpSession):
         """What was known of the last request: what is passed on comes without any."""
         return self._facts
 
-    def note_use(self, facts: TransportInfo) -> bool:
+    def record_use(self, facts: TransportInfo) -> bool:
         """Remember what is known of a request; return whether the record must note that the session is in use."""
         self._facts = facts
-        return self.is_stale
+        return self.record.is_stale
 
     def _send(self, delivery: Delivery) -> None:
         """Send a message; an answer that confirms a change only when that is in the record."""
-        if delivery.final and self._receiving is None and self.id and self.has_changes:
+        if delivery.final and self._receiving is None and self.id and self.record.has_changes:
             self._space.runner.spawn(self._send_saved(delivery))
         else:
             super()._send(delivery)
 
     def _send_saved(self, delivery: Delivery) -> StoreFlow[None]:
         try:
-            yield from self.save()
+            yield from self.record.save()
         except LinkspanError:
             if delivery.about is not None and delivery.error is None:
                 delivery = encode_refusal(delivery.about, _NOT_SAVED, dispatched=True)
@@ -252,17 +108,22 @@ class SharedSession(HttpSession):
         """Keep an event in memory; where its stream is not read, until it is in the log."""
         super().store(stream, count, event)
         is_kept = bool(self._stored)  # one that is larger than the bound is not kept anywhere
-        if (
-            is_kept and stream in self._away and self._unwritten < self.policy.max_stored_events
-        ):  # a store may stand still
+        if is_kept and stream in self._away:
             self._log(stream, [Logged(stream.name, count, event, stream.finished)])
 
     def _log(self, stream: SessionStream, entries: Sequence[Logged]) -> None:
+        """Move events of a stream to the log soon. They stay in memory, within its bounds, while a store stands still."""
         if entries[-1].final:
             self._away.discard(stream)
-        if self._has_gone:
+        unwritten = self._unwritten + len(entries)
+        unwritten_bytes = self._unwritten_bytes + sum(len(each.event) for each in entries)
+        if (
+            self.record.has_gone
+            or unwritten > self.policy.max_stored_events
+            or unwritten_bytes > self.policy.max_stored_bytes
+        ):
             return
-        self._unwritten += len(entries)
+        self._unwritten, self._unwritten_bytes = unwritten, unwritten_bytes
         self._space.runner.spawn(self._write(stream, entries))
 
     def _write(self, stream: SessionStream, entries: Sequence[Logged]) -> StoreFlow[None]:
@@ -272,6 +133,7 @@ class SharedSession(HttpSession):
                 yield self._space.append(self.id, each)
         finally:
             self._unwritten -= len(entries)
+            self._unwritten_bytes -= sum(len(each.event) for each in entries)
         moved = {each.count for each in entries}
         with self.connection.lock:
             kept = deque(each for each in self._stored or () if each.stream is not stream or each.count not in moved)
@@ -355,7 +217,7 @@ class SharedSession(HttpSession):
             found = self._stream(stream)
             if found is None:
                 return Handed(ticket)
-            if isinstance(found.exchange, _Relay) and found.exchange.ticket == ticket:
+            if isinstance(found.exchange, _StreamRelay) and found.exchange.ticket == ticket:
                 return Handed(ticket, True, True)  # it only asks whether we are there
             found.end()
             self._put_away(found)
@@ -363,7 +225,7 @@ class SharedSession(HttpSession):
             if found.finished:
                 self._drop_if_empty(found)
             else:
-                found.attach(_Relay(found, self._space, to, ticket))
+                found.attach(_StreamRelay(found, self._space, to, ticket))
             return Handed(ticket, True, not found.finished)
 
     def follow(self, exchange: ServerExchange, last_event_id: str, logged: Sequence[Logged], handed: Handed) -> None:
@@ -382,7 +244,7 @@ class SharedSession(HttpSession):
         """Keep the events of a stream again that another process has sent on: the client is away."""
         with self.connection.lock:
             found = self._stream(stream)
-            if found is not None and isinstance(found.exchange, _Relay):
+            if found is not None and isinstance(found.exchange, _StreamRelay):
                 self._lose(found)
 
     def give_home(self, take: Take, *, is_whole: bool) -> Handed:
@@ -391,9 +253,7 @@ class SharedSession(HttpSession):
             self._general.end()
             self._lose(self._general)
             missed, self._missed = self._missed, ()
-            if self._record is not None:
-                self._record = structs.replace(self._record, home=take.to)
-                self.connection.session.restore(self.connection.session.agreed(), notify=False)
+            self.record.give_home(take.to)
             return Handed(take.ticket, is_whole, missed=missed if is_whole else ())
 
     def hold(self, respond: Respond) -> ServerExchange:
@@ -409,7 +269,7 @@ class SharedSession(HttpSession):
         with self.connection.lock:
             if exchange.ended:
                 return
-            if not self.is_home:  # another process has taken it since
+            if not self.record.is_home:  # another process has taken it since
                 exchange.end()
                 return
             own = self._kept(general)
@@ -432,13 +292,13 @@ class SharedSession(HttpSession):
     def _promised(self, *, resumes: bool) -> list[bytes]:
         """Return notifications of all that may have changed while no process looked."""
         agreed = self.connection.session.agreed()
-        changes = [Change.of_list(kind) for kind in agreed.announced]
+        changes = [ServerChange.of_list(kind) for kind in agreed.announced]
         if resumes:
-            changes += [Change.of_resource(uri) for uri in agreed.subscriptions]
+            changes += [ServerChange.of_resource(uri) for uri in agreed.subscriptions]
         return [untagged(each) for each in changes]
 
 
-class _Relay:
+class _StreamRelay:
     """Sends the events of a stream to the process that its client has come back to."""
 
     def __init__(self, stream: SessionStream, space: SessionSpace, to: str, ticket: int) -> None:
@@ -460,20 +320,6 @@ class _Relay:
     def end(self) -> None:
         """End the response of the other process."""
         self._space.spawn_send(self._to, Relayed(self.ticket, b"", True))
-
-
-def entries(scope: str, principal: str | None, session_id: str) -> tuple[tuple[str, str], ...]:
-    """Return the queues that count a session by when it was used last, with its key there: that of all, and its principal's."""
-    if principal is None:
-        return ((f"sessions/{scope}", session_id),)
-    owner = key_of(principal)
-    return (f"sessions/{scope}", f"{session_id}/{owner}"), (f"sessions/{scope}/{owner}", session_id)
-
-
-def entries_of(queue: str, key: str) -> tuple[tuple[str, str], ...]:
-    """Return an entry, and the one in the queue of the principal that it names: its record may have gone."""
-    session_id, _, owner = key.partition("/")
-    return ((queue, key), (f"{queue}/{owner}", session_id)) if owner else ((queue, key),)
 
 
 def process_of(name: object) -> str | None:

@@ -14,41 +14,6 @@ from linkspan.core.http_checks import HttpPolicy
 from linkspan.revisions.legacy import Agreed
 from linkspan.revisions.neutral import Grant
 
-__all__ = [
-    "Append",
-    "Changed",
-    "Drop",
-    "Due",
-    "Gone",
-    "Handed",
-    "Left",
-    "Load",
-    "Loaded",
-    "Logged",
-    "PairRecord",
-    "Passed",
-    "PeerMessage",
-    "Posted",
-    "Publish",
-    "Read",
-    "Relayed",
-    "Save",
-    "Schedule",
-    "SessionRecord",
-    "SessionSpace",
-    "StoreFlow",
-    "StoreOperation",
-    "StoreRunner",
-    "Take",
-    "Want",
-    "decode_log",
-    "decode_message",
-    "decode_pair",
-    "decode_session",
-    "each_of",
-    "encode_value",
-]
-
 ResultT = TypeVar("ResultT")
 
 # What flows yield: the operations of a store.

@@ -19,12 +19,10 @@ from linkspan.types.messages import ListenParams, SubscriptionFilter, added_memb
 from linkspan.types.methods import LISTED
 from linkspan.wire.jsonrpc import RequestId, encode, encode_batch, encode_notification
 
-__all__ = ["Batches", "Change", "HeldRequests", "Subscriptions", "goodbye", "untagged"]
-
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
-class Change(msgspec.Struct, frozen=True):
+class ServerChange(msgspec.Struct, frozen=True):
     """What clients are notified of: a change of the list `kind` ("tools", "prompts", "resources"), or of the resource `uri`.
 
     Of an extension: what concerns those who listen for `value` in `member` of the filter, with params of its own.
@@ -39,13 +37,13 @@ class Change(msgspec.Struct, frozen=True):
     """An encoded object without `_meta`."""
 
     @classmethod
-    def of_list(cls, kind: str) -> Change:
+    def of_list(cls, kind: str) -> ServerChange:
         """Return the change of a list: of the protocol, or of an extension."""
         method = f"notifications/{kind}/list_changed"
         return cls(method, kind) if kind in LISTED else cls(method, kind, member=list_changed_member(kind), value=True)
 
     @classmethod
-    def of_resource(cls, uri: str) -> Change:
+    def of_resource(cls, uri: str) -> ServerChange:
         """Return the change of a resource."""
         return cls("notifications/resources/updated", uri=uri)
 
@@ -55,7 +53,7 @@ def list_changed_member(kind: str) -> str:
     return f"{kind}ListChanged"
 
 
-class _Subscription(msgspec.Struct, frozen=True):
+class _OpenSubscription(msgspec.Struct, frozen=True):
     request: Request
     kinds: tuple[str, ...]
     uris: frozenset[str]
@@ -70,7 +68,7 @@ class Subscriptions(msgspec.Struct):
     """
 
     limit: int
-    _open: dict[RequestId, _Subscription] = msgspec.field(default_factory=dict[RequestId, _Subscription])
+    _open: dict[RequestId, _OpenSubscription] = msgspec.field(default_factory=dict[RequestId, _OpenSubscription])
 
     def add(
         self, request: Request, params: ListenParams, server: ServerFacts
@@ -92,7 +90,7 @@ class Subscriptions(msgspec.Struct):
         extended = frozenset(
             (name, each) for name, value in values.items() for each in (value if is_array(value) else (value,))
         )
-        self._open[request.id] = _Subscription(request, tuple(kinds), frozenset(honoured), extended)
+        self._open[request.id] = _OpenSubscription(request, tuple(kinds), frozenset(honoured), extended)
         accepted: JSONObject = {list_changed_member(kind): True for kind in kinds} | values
         if honoured:
             accepted["resourceSubscriptions"] = honoured
@@ -117,7 +115,7 @@ class Subscriptions(msgspec.Struct):
         """Return what is listened for under a member that an extension has added."""
         return (value for each in self._open.values() for name, value in each.extended if name == member)
 
-    def listeners(self, change: Change) -> dict[RequestId | None, Request]:
+    def listeners(self, change: ServerChange) -> dict[RequestId | None, Request]:
         """Return the requests that asked for notifications of a change, by id."""
         return {
             request_id: each.request
@@ -125,7 +123,7 @@ class Subscriptions(msgspec.Struct):
             if change.kind in each.kinds or change.uri in each.uris or (change.member, change.value) in each.extended
         }
 
-    def tagged(self, change: Change, to: Collection[RequestId | None] | None = None) -> list[Delivery]:
+    def tagged(self, change: ServerChange, to: Collection[RequestId | None] | None = None) -> list[Delivery]:
         """Encode a notification once for each subscription that asked for it, and is in `to`, with its id (SUB-4)."""
         params: JSONObject = {} if change.uri is None else {"uri": change.uri}
         if change.member is not None:
@@ -145,7 +143,7 @@ def goodbye(request: Request) -> Outcome:
     return Raw(encode({"_meta": {SUBSCRIPTION_ID: request.id}}))
 
 
-def untagged(change: Change) -> bytes:
+def untagged(change: ServerChange) -> bytes:
     """Encode a notification of a change as a handshake client gets it."""
     return encode_notification(change.method, None if change.uri is None else encode({"uri": change.uri}))
 
@@ -197,7 +195,7 @@ class HeldRequests:
         self._bytes -= self._sizes.pop(request, 0)
 
 
-class _Batch(msgspec.Struct, eq=False):
+class _OpenBatch(msgspec.Struct, eq=False):
     waiting: set[RequestId] = msgspec.field(default_factory=set[RequestId])
     responses: list[bytes] = msgspec.field(default_factory=list[bytes])
     error: int | None = None
@@ -221,8 +219,8 @@ class Batches:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._of: dict[RequestId, _Batch] = {}
-        self._open: _Batch | None = None
+        self._of: dict[RequestId, _OpenBatch] = {}
+        self._open: _OpenBatch | None = None
 
     @property
     def receiving(self) -> bool:
@@ -231,11 +229,11 @@ class Batches:
 
     def begin(self) -> None:
         """Take what is received and answered from now on as one batch."""
-        self._open = _Batch()
+        self._open = _OpenBatch()
 
     def end(self) -> Delivery:
         """Note that all of the batch has been received; return its responses if they are complete."""
-        batch, self._open = self._open or _Batch(), None
+        batch, self._open = self._open or _OpenBatch(), None
         return batch.whole(None)
 
     def expect(self, request_id: RequestId) -> None:

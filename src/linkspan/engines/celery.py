@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Celery"]
-
 
 class Celery:
     """The engine: `Server(tasks=Celery(celery.Celery(broker="redis://host:6379/1")))`."""

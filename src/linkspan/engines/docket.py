@@ -15,8 +15,6 @@ from linkspan.errors import LinkspanError, import_problem
 from linkspan.runtime.background import background_loop
 from linkspan.runtime.forks import keep, renew
 
-__all__ = ["Docket"]
-
 
 class Docket:
     """The engine: `Server(tasks=Docket("redis://host:6379/1"))`."""

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from linkspan.errors import LinkspanError, import_problem
 
-__all__ = ["Dramatiq"]
-
 _LONGEST: Final = 7 * 24 * 3600 * 1000
 """Milliseconds after which Dramatiq interrupts a job: the `ttl` of a task ends it before."""
 

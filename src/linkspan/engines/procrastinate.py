@@ -11,8 +11,6 @@ from typing import Any
 
 from linkspan.runtime.forks import renew
 
-__all__ = ["Procrastinate"]
-
 
 class Procrastinate:
     """The engine: `Server(tasks=Procrastinate(App(connector=PsycopgConnector(conninfo=url))))`.

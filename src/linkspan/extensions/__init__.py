@@ -1,3 +1,1 @@
 """Extensions of the protocol: each is loaded when a server or a client asks for it."""
-
-__all__: list[str] = []

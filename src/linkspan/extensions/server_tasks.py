@@ -15,7 +15,7 @@ from msgspec import Raw
 from linkspan.core.call import Call, Hook, Lifespan
 from linkspan.core.connection import ServerConnection
 from linkspan.core.extension import Extension, ExtensionMethod, ListenMember, missing_extension
-from linkspan.core.waiting import Change
+from linkspan.core.waiting import ServerChange
 from linkspan.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -24,7 +24,7 @@ from linkspan.errors import (
     RequestCancelled,
 )
 from linkspan.extensions.task_record import TaskRecord, TaskRequest, arguments_of, described, detailed
-from linkspan.extensions.task_run import Run
+from linkspan.extensions.task_run import TaskRun
 from linkspan.extensions.task_runner import TaskRunner
 from linkspan.extensions.task_store import TaskStore
 from linkspan.revisions import REVISIONS
@@ -42,8 +42,6 @@ from linkspan.types.base import JSON, is_array
 from linkspan.types.messages import CallToolParams
 from linkspan.types.task_messages import TASKS, TaskParams
 from linkspan.wire.jsonrpc import encode
-
-__all__ = ["ServerTasks"]
 
 _ACKNOWLEDGED: Final = Encoded(b"{}")
 _UNKNOWN: Final = "Unknown task: it does not exist, its time is over, or later ones of its caller needed the room"
@@ -109,12 +107,22 @@ class ServerTasks:
         asks = tool.handler.parameters.asks
         if asks and asks_first(asks, self._dispatcher.rounds, request, params.name):  # there is no task yet (TSK-S12)
             return begin()
+        if not tool.task.after and self._takes(tool, request, params):
+            return self._starting(request, tool, tool.task, None)
         step = begin()
         if not isinstance(step, Call):  # the arguments are wrong, for instance
             return step
         return self._starting(request, tool, tool.task, step)
 
-    def _starting(self, request: Request, tool: BoundTool, settings: Task, step: Call) -> Call:
+    def _takes(self, tool: BoundTool, request: Request, params: CallToolParams) -> bool:
+        """Return whether it is certain that a call can begin: then it begins once, when its task runs."""
+        settings = self._dispatcher.settings.current
+        if settings.observed or request.observer is not None:  # the call is reported as it begins
+            return False
+        is_certain = tool.mounted is None and tool.when is None and not tool.handler.parameters.runs_code
+        return is_certain and takes(tool, params.arguments, settings)
+
+    def _starting(self, request: Request, tool: BoundTool, settings: Task, step: Call | None) -> Call:
         """Return the call that answers: with the result if that comes in time, or with the task."""
         is_async, quick = tool.handler.is_async, self._tasks.quick
         steps = partial(self._start, request, settings, step, is_async)
@@ -123,10 +131,10 @@ class ServerTasks:
         inline = quick and not settings.after
         return Hook(request, lambda: run_steps(steps(), self._dispatcher.system), inline=inline)
 
-    def _start(self, request: Request, settings: Task, step: Call, is_async: bool) -> Steps:
+    def _start(self, request: Request, settings: Task, step: Call | None, is_async: bool) -> Steps:
         blocking = not self._tasks.quick
         try:
-            if not settings.after or not self.runner.has_room(request.facts.principal):
+            if step is None or not settings.after or not self.runner.runs.has_room(request.facts.principal):
                 record = yield Step(partial(self.runner.create, request, settings), blocking)
                 return _created(record)
             yield Step(partial(self.runner.admit, request), blocking)
@@ -134,13 +142,13 @@ class ServerTasks:
             try:
                 yield Step(partial(_wait_on_loop if is_async else _wait, run, settings.after))
                 if run.ended.done():
-                    self.runner.forget(run)
+                    self.runner.runs.forget(run)
                     return run.ended.result()
                 if request.cancelled:
                     raise RequestCancelled(request.cancel_reason)
                 record = yield Step(partial(self.runner.become_task, run, settings), blocking)
             except BaseException:
-                self.runner.abandon(run, request.cancel_reason or "the client does not wait any more")
+                self.runner.runs.abandon(run, request.cancel_reason or "the client does not wait any more")
                 raise
             return _created(record)
         except RemoteProtocolError as error:
@@ -210,7 +218,7 @@ class ServerTasks:
         for connection in listening:
             connection.notify(change)
 
-    # What the runner asks (extensions.task_runner.TaskHost).
+    # What the runner asks (extensions.task_host.TaskHost).
 
     @property
     def lifespan(self) -> Lifespan | None:
@@ -263,16 +271,16 @@ def _created(record: TaskRecord) -> Outcome:
     return Raw(encode({"resultType": "task"} | described(record)))
 
 
-def _wait(run: Run, seconds: float) -> None:
+def _wait(run: TaskRun, seconds: float) -> None:
     with suppress(TimeoutError):
         run.ended.result(seconds)
 
 
-async def _wait_on_loop(run: Run, seconds: float) -> None:
+async def _wait_on_loop(run: TaskRun, seconds: float) -> None:
     import asyncio
 
     await asyncio.wait([asyncio.wrap_future(run.ended)], timeout=seconds)
 
 
-def _change(task_id: str, params: bytes = b"{}") -> Change:
-    return Change("notifications/tasks", member="taskIds", value=task_id, params=Raw(params))
+def _change(task_id: str, params: bytes = b"{}") -> ServerChange:
+    return ServerChange("notifications/tasks", member="taskIds", value=task_id, params=Raw(params))

@@ -11,8 +11,6 @@ from linkspan.runtime.forks import renew
 from linkspan.runtime.unexpected import Unexpected
 from linkspan.server.task_settings import TaskEngine
 
-__all__ = ["SubmitQueue"]
-
 _MOST: Final = 10_000
 """Tasks that wait for the engine; it gets the others later, as all that it has not begun."""
 _AT_END: Final = 1.0

@@ -35,38 +35,9 @@ from linkspan.revisions.neutral import (
 from linkspan.server.task_settings import Task, reason_to_fail
 from linkspan.types.base import ABSENT, JSON, Implementation, JSONObject, Wire
 from linkspan.types.messages import CallToolParams
+from linkspan.types.methods import METHOD_OF
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import key_of
-
-__all__ = [
-    "FINAL",
-    "SUBMIT_AGAIN",
-    "Status",
-    "TaskRecord",
-    "TaskRequest",
-    "answered",
-    "arguments_of",
-    "asked",
-    "begun",
-    "cancelled",
-    "created",
-    "decode_record",
-    "described",
-    "detailed",
-    "ended",
-    "expired",
-    "failed",
-    "given_back",
-    "lost",
-    "owner_key",
-    "refused",
-    "request_of",
-    "resumed",
-    "submitted",
-    "unserved",
-    "with_message",
-]
-
 
 Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
@@ -80,11 +51,17 @@ SUBMIT_AGAIN: Final = 60.0
 _RAREST: Final = 3600.0
 """Seconds after which it gets it again at the latest."""
 
-_REFUSED: Final = 1.0, 600.0
-"""The same for a task that a worker has refused: at first, and at the latest."""
+_REFUSED: Final = 1.0
+"""The same for a task that a worker has refused; then after twice as long each time, up to the longest pause."""
+
+_LONGEST_PAUSE: Final = 30.0
+"""The longest pause of a task that has waited for up to ten minutes, as during a deploy."""
+
+_PART: Final = 20
+"""Of the time that it has waited, which part the longest pause may be: for a tool that never comes, all wait ever longer."""
 
 
-class _Question(msgspec.Struct, frozen=True, array_like=True):
+class _TaskQuestion(msgspec.Struct, frozen=True, array_like=True):
     key: str
     """Under which the handler asks."""
     request: bytes
@@ -131,7 +108,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often a worker has refused it since it waits."""
     submit_at: float = 0.0
     """When an engine gets it again, unless a worker has begun it by then; 0 before it was submitted again."""
-    questions: Mapping[str, _Question] = msgspec.field(default_factory=dict[str, _Question])
+    questions: Mapping[str, _TaskQuestion] = msgspec.field(default_factory=dict[str, _TaskQuestion])
     """What the client is asked, by the key that it sees."""
     used: tuple[str, ...] = ()
     """All keys that the client has seen."""
@@ -242,7 +219,7 @@ def request_of(record: TaskRecord) -> TaskRequest:
     capabilities: JSONObject = msgspec.json.decode(caller.capabilities)
     return TaskRequest(
         record.id,
-        "tools/call",
+        METHOD_OF[CallToolParams].name,
         params,
         Peer(REVISIONS[caller.revision], read_only(capabilities) if capabilities else NOTHING, caller.info),
         params.meta,
@@ -339,8 +316,7 @@ def refused(record: TaskRecord, now: float) -> TaskRecord:
     """Record that a worker does not have its tool: the engine gets it again soon, and then ever more rarely."""
     if record.status != "working" or record.running:
         return record
-    first, rarest = _REFUSED
-    pause = min(first * 2**record.refusals, rarest)
+    pause = min(_REFUSED * 2**record.refusals, max(_LONGEST_PAUSE, (now - record.updated) / _PART))
     return structs.replace(record, submissions=0, refusals=record.refusals + 1, submit_at=now + pause)
 
 
@@ -356,14 +332,14 @@ def asked(record: TaskRecord, requests: Mapping[str, InputRequest], state: str |
     if settled.status in FINAL:
         return settled
     used = list(record.used)
-    questions: dict[str, _Question] = {}
+    questions: dict[str, _TaskQuestion] = {}
     for key, request in input_requests(requests).items():
         shown, number = key, 1
         while shown in used:
             number += 1
             shown = f"{key}#{number}"
         used.append(shown)
-        questions[shown] = _Question(key, encode(request))
+        questions[shown] = _TaskQuestion(key, encode(request))
     if not questions:  # it has only a state for another run
         return structs.replace(record, running=False, answers=b"{}", state=state, sealed=now, updated=now)
     return structs.replace(

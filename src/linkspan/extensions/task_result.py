@@ -10,8 +10,6 @@ from msgspec import Raw
 
 from linkspan.wire.jsonrpc import encode
 
-__all__ = ["Repeated", "kept_once"]
-
 _LARGE = 1024
 """Bytes of a text from which on it is worth the effort."""
 

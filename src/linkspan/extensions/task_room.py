@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from linkspan.extensions.task_record import TaskRecord, owner_key
-from linkspan.stores.port import Store
-
-__all__ = ["TaskRoom"]
+from linkspan.stores.port import Due, Store, schedule_together
 
 _PART: Final = 8
 """What is free is used up to this part before it is counted again: other processes use it, too."""
@@ -73,11 +71,15 @@ class TaskRoom:
             self._count(now)
         return self._is_full
 
-    def keep(self, record: TaskRecord, now: float) -> None:
-        """Count a task that has ended; the oldest of its principal go if they are too large together. Twice does no harm."""
+    def keep(self, record: TaskRecord, now: float, beside: Sequence[Due] = ()) -> None:
+        """Count a task that has ended; the oldest of its principal go if they are too large together. Twice does no harm.
+
+        `beside` changes with it in other queues.
+        """
         owner, size, kept = owner_key(record.owner), record.size, record.kept_for(now)
         key = f"{owner}/{record.updated}/{size}/{record.id}"
-        self._store().schedule(self._queue, key, _FOR_EVER if kept is None else now + kept)
+        until = _FOR_EVER if kept is None else now + kept
+        schedule_together(self._store(), [(self._queue, key, until), *beside])
         with self._lock:
             self._left[owner] = left = self._left.get(owner, self.most_of_one // _PART) - size
             self._left_of_all -= size

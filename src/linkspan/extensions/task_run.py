@@ -15,14 +15,12 @@ from linkspan.stores.leases import Lease
 from linkspan.types.base import Wire
 from linkspan.types.messages import ProgressParams
 
-__all__ = ["Run"]
 
-
-class Run:
+class TaskRun:
     """One run of a task in this process, or of a call that may become one. `lease` is None until it is one."""
 
     def __init__(
-        self, task_id: str, request: Request, settle: Callable[[Run], object], wake: Callable[[], object]
+        self, task_id: str, request: Request, settle: Callable[[TaskRun], object], wake: Callable[[], object]
     ) -> None:
         """`settle` writes the outcome down, `wake` has the message written down soon."""
         self.id = task_id

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from linkspan.extensions.task_record import TaskRecord, decode_record, owner_key
+from linkspan.extensions.task_record import TaskRecord, decode_record
 from linkspan.extensions.task_room import TaskRoom
 from linkspan.stores.leases import Lease, amend, claim, create, look
-from linkspan.stores.port import Store, store_time
+from linkspan.stores.port import Due, Store, schedule_together, store_time
 from linkspan.wire.values import key_of
-
-__all__ = ["TaskQueue", "TaskStore", "Ticket", "new_id"]
 
 _ID: Final = re.compile("[0-9a-f]{32}")
 _FOR_EVER: Final = 253402300799.0
 """When a task without an end is not counted any more: at the end of the year 9999."""
+_stands_for: Final = lru_cache(64)(key_of)
+"""What stands for a tool, or for a principal."""
 
 
 def new_id(random: Callable[[int], bytes]) -> str:
@@ -44,7 +45,7 @@ class Ticket(NamedTuple):
     @classmethod
     def of(cls, record: TaskRecord) -> Ticket:
         """Return the ticket of a task."""
-        return cls(record.id, key_of(record.tool), owner_key(record.owner))
+        return cls(record.id, _stands_for(record.tool), _stands_for(record.caller.principal or ""))
 
 
 class TaskQueue:
@@ -55,13 +56,17 @@ class TaskQueue:
         self._store = store
         self._name = name
 
+    def change(self, ticket: Ticket, at: float | None) -> Due:
+        """Return the change that lets a task be due at a time, or takes it out."""
+        return self._name, "/".join(ticket), at
+
     def put(self, ticket: Ticket, at: float) -> None:
         """Let a task be due at a time, instead of the time that it had."""
-        self._store().schedule(self._name, "/".join(ticket), at)
+        self._store().schedule(*self.change(ticket, at))
 
     def remove(self, ticket: Ticket) -> None:
         """Take a task out."""
-        self._store().schedule(self._name, "/".join(ticket), None)
+        self._store().schedule(*self.change(ticket, None))
 
     def due(self, now: float, limit: int) -> Sequence[Ticket]:
         """Return the tasks that are due, those that are due longest first. They stay in the queue."""
@@ -189,21 +194,30 @@ class TaskStore:
     # How many there are of one principal.
 
     def count(self, owner: str | None, now: float, limit: int) -> int:
-        """Return how many tasks of a principal have not ended, in all processes; no more than `limit`."""
-        queue = self._of(owner_key(owner))
+        """Return how many tasks of a principal have not ended, in all processes; no more than `limit`.
+
+        Below it, tasks whose records have gone may count, too.
+        """
+        queue = self._of(_stands_for(owner or ""))
+        found = len(queue.due(_FOR_EVER, limit))
+        if found < limit:
+            return found
         for ticket in queue.due(now, limit):  # their records have gone
             queue.remove(ticket)
         return len(queue.due(_FOR_EVER, limit))
 
-    def note(self, record: TaskRecord, now: float) -> None:
-        """Count a new task for its principal, until it has ended or its record goes."""
+    def expect(self, record: TaskRecord, at: float, now: float) -> None:
+        """Let a new task be looked after at a time, and count it for its principal, until it has ended or its record goes."""
         ticket, kept = Ticket.of(record), record.kept_for(now)
-        self._of(ticket.owner).put(ticket, _FOR_EVER if kept is None else now + kept)
+        counted = _FOR_EVER if kept is None else now + kept
+        schedule_together(
+            self._store(), [self.schedule.change(ticket, at), self._of(ticket.owner).change(ticket, counted)]
+        )
 
-    def note_end(self, record: TaskRecord) -> None:
-        """Count a task no more."""
+    def ended(self, record: TaskRecord) -> Sequence[Due]:
+        """Return what takes a task out of the schedule, and counts it no more."""
         ticket = Ticket.of(record)
-        self._of(ticket.owner).remove(ticket)
+        return [self._of(ticket.owner).change(ticket, None), self.schedule.change(ticket, None)]
 
     def _of(self, owner: str) -> TaskQueue:
         return TaskQueue(self._store, f"{self._name}/{owner}")
@@ -220,11 +234,11 @@ class TaskStore:
         """Notify the processes of a task: that it has "changed", is "waiting" to be run, or must be "cancelled"."""
         self._store().publish(self._name, f"{what} {task_id}".encode())
 
-    def subscribe(self, hear: Callable[[str, str], object]) -> Callable[[], None]:
-        """Call `hear` with what is published; with empty texts where something may have been missed."""
+    def subscribe(self, receive: Callable[[str, str], object]) -> Callable[[], None]:
+        """Call `receive` with what is published; with empty texts where something may have been missed."""
 
-        def receive(data: bytes | None) -> None:
+        def receive_data(data: bytes | None) -> None:
             what, _, task_id = (data or b"").decode().partition(" ")
-            hear(what, task_id)
+            receive(what, task_id)
 
-        return self._store().subscribe(self._name, receive)
+        return self._store().subscribe(self._name, receive_data)

@@ -1,3 +1,1 @@
 """What a client does, as generators: a flow yields effects, is sent their results, and returns a value. No I/O."""
-
-__all__: list[str] = []

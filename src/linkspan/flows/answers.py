@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import LinkspanError
-from linkspan.flows.client_errors import NOWHERE, InputUnavailable, Origin
+from linkspan.flows.client_errors import NO_ORIGIN, InputUnavailable, ServerOrigin
 from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import step_down
@@ -29,23 +29,6 @@ from linkspan.types.messages import (
 )
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import decode_open, to_builtins
-
-__all__ = [
-    "ElicitationHandler",
-    "Handlers",
-    "InvalidAnswer",
-    "Refused",
-    "RootsSource",
-    "SamplingHandler",
-    "encode_answer",
-    "failed",
-    "form_choices",
-    "form_problem",
-    "read_question",
-    "refused",
-    "unanswerable",
-    "unanswered",
-]
 
 ElicitationAnswer: TypeAlias = ElicitResult | Mapping[str, Any] | bool | None
 """A mapping accepts the form with these values, True accepts, False declines, None cancels; or the result itself."""
@@ -65,7 +48,7 @@ class Refused(LinkspanError):
 class InvalidAnswer(InputUnavailable, ValueError):
     """A handler returned something that does not answer the question; the message describes the fault."""
 
-    def __init__(self, problem: str, origin: Origin = NOWHERE, **more: Any) -> None:
+    def __init__(self, problem: str, origin: ServerOrigin = NO_ORIGIN, **more: Any) -> None:
         more.setdefault("delivery", "answered")
         super().__init__(problem, origin, **more)
 
@@ -111,7 +94,7 @@ class Handlers(msgspec.Struct, frozen=True):
         return None
 
 
-def unanswerable(method: str, origin: Origin) -> InputUnavailable:
+def unanswerable(method: str, origin: ServerOrigin) -> InputUnavailable:
     """Return the error for a question without a registered handler; the server should not have asked (MRTR-C3)."""
     what = _SPOKEN.get(method, method)
     return InputUnavailable(
@@ -122,7 +105,7 @@ def unanswerable(method: str, origin: Origin) -> InputUnavailable:
     )
 
 
-def failed(method: str, origin: Origin, error: BaseException) -> InputUnavailable:
+def failed(method: str, origin: ServerOrigin, error: BaseException) -> InputUnavailable:
     """Return the error for a question whose handler raised, or returned what does not answer it; to be raised from `error`."""
     if isinstance(error, InvalidAnswer):
         return InvalidAnswer(error.problem, origin)
@@ -135,14 +118,14 @@ def failed(method: str, origin: Origin, error: BaseException) -> InputUnavailabl
     )
 
 
-def refused(method: str, origin: Origin, refusal: Refused) -> InputUnavailable:
+def refused(method: str, origin: ServerOrigin, refusal: Refused) -> InputUnavailable:
     """Return the error for a question that the user refused where the protocol has no word for that (SAM-10)."""
     return InputUnavailable(
         f"the server requests {_SPOKEN.get(method, method)}, which was refused: {refusal}", origin, delivery="answered"
     )
 
 
-def unanswered(method: str, origin: Origin, seconds: float) -> InputUnavailable:
+def unanswered(method: str, origin: ServerOrigin, seconds: float) -> InputUnavailable:
     """Return the error for a question that its handler did not answer in time."""
     return InputUnavailable(
         f"the server wants {_SPOKEN.get(method, method)}, which did not come within {seconds:g} seconds (timeouts.input)",

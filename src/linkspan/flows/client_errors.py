@@ -16,42 +16,6 @@ from linkspan.errors import LinkspanError
 from linkspan.text import clip
 from linkspan.types.base import JSON, is_object
 
-__all__ = [
-    "NOWHERE",
-    "AuthorizationError",
-    "CallStopped",
-    "CallTimeout",
-    "Change",
-    "ClientClosed",
-    "ClientError",
-    "ClientEvent",
-    "ConnectError",
-    "Connected",
-    "ConnectionLost",
-    "Delivery",
-    "Disconnected",
-    "Ending",
-    "HttpError",
-    "InputUnavailable",
-    "InsufficientScope",
-    "InvalidResponse",
-    "LoginRequired",
-    "LoginTimeout",
-    "Origin",
-    "Phase",
-    "ServerError",
-    "StateLost",
-    "StreamRestored",
-    "TaskCancelled",
-    "ToolFailed",
-    "hint_for_ending",
-    "hint_for_missing_command",
-    "hint_for_refusal",
-    "hint_for_silence",
-    "last_words",
-]
-
-
 Delivery: TypeAlias = Literal["not_sent", "maybe_sent", "answered"]
 """Whether the server may have acted on the request: `not_sent` is safe to repeat, `maybe_sent` is not known."""
 Phase: TypeAlias = Literal["spawn", "connect", "negotiate", "list", "call", "close", "authorize"]
@@ -63,7 +27,7 @@ _NOT_THE_AUTHORS = re.compile(r'File "(?:<frozen |.*[/\\](?:site-packages|src)[/
 """Frames that say nothing to the author of a server."""
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ServerOrigin(msgspec.Struct, frozen=True):
     """Which server an error is about; `command` and `url` are redacted, and None where the server has none."""
 
     server: str
@@ -71,11 +35,11 @@ class Origin(msgspec.Struct, frozen=True):
     url: str | None = None
 
 
-NOWHERE = Origin("")
+NO_ORIGIN = ServerOrigin("")
 """For what is wrong before it is known which server it is about."""
 
 
-class Ending(msgspec.Struct, frozen=True):
+class ProcessEnd(msgspec.Struct, frozen=True):
     """What is known of a server process that ended, or does not do what it should."""
 
     exit_code: int | None = None
@@ -88,7 +52,7 @@ class Ending(msgspec.Struct, frozen=True):
     """Lines on its stdout that were no messages."""
 
 
-NOTHING_KNOWN = Ending()
+NOTHING_KNOWN = ProcessEnd()
 
 
 class ClientError(LinkspanError):
@@ -105,11 +69,11 @@ class ClientError(LinkspanError):
     def __init__(
         self,
         problem: str,
-        origin: Origin = NOWHERE,
+        origin: ServerOrigin = NO_ORIGIN,
         *,
         phase: Phase = "call",
         delivery: Delivery = "not_sent",
-        ending: Ending = NOTHING_KNOWN,
+        ending: ProcessEnd = NOTHING_KNOWN,
         hint: str | None = None,
         seconds: float | None = None,
         code: int | None = None,
@@ -296,7 +260,14 @@ class InsufficientScope(AuthorizationError):
 
 _MODULE: Final = r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)'?"
 _VARIABLE: Final = 'it needs the environment variable {0}: pass env={{"{0}": ...}} [LS-114]'
+_OTHER_SDK: Final = (
+    "it was written for another version of its SDK: put `linkspan exec` in front of its command, which serves all of them (with "
+    "the distribution linkspan-compat), or install the version that it needs [LS-121]"
+)
 _RULES: Final[tuple[tuple[str, str], ...]] = (
+    (r"(?:ModuleNotFoundError|ImportError): No module named '(?:mcp|fastmcp)\.[\w.]+'", _OTHER_SDK),
+    (r"ImportError: cannot import name '\w+' from '(?:mcp|fastmcp)(?:\.[\w.]+)?'", _OTHER_SDK),
+    (r"AttributeError: '(?:Server|MCPServer|FastMCP)' object has no attribute '\w+'", _OTHER_SDK),
     (
         _MODULE,
         "the module `{0}` is not installed where the server runs: install it there, or start the server with a Python that "
@@ -342,7 +313,20 @@ def _match(text: str) -> str | None:
     return None
 
 
-def hint_for_ending(ending: Ending, command: str | None = None) -> str | None:
+def hint_for_variable(name: str) -> str:
+    """Return the hint for a server that lacks an environment variable."""
+    return _VARIABLE.format(name)
+
+
+_UNREADABLE: Final = re.compile(r"(?:SyntaxError|IndentationError|TabError|ModuleNotFoundError): .*\s*\Z")
+
+
+def is_unreadable(ending: ProcessEnd) -> bool:
+    """Return whether a program of Python ended since it cannot be loaded: it would end so each time."""
+    return ending.exit_code == 1 and _UNREADABLE.search(ending.stderr) is not None
+
+
+def hint_for_ending(ending: ProcessEnd, command: str | None = None) -> str | None:
     """Return a hint at what may have ended the server process that `command` started."""
     if found := _match(ending.stderr):
         return found
@@ -379,7 +363,7 @@ def hint_for_refusal(text: str, data: JSON = None) -> str | None:
     return f"pass {' and '.join(wanted)} to the client [LS-303]" if wanted else None
 
 
-def hint_for_silence(ending: Ending, *, starting: bool, at_url: bool = False) -> str | None:
+def hint_for_silence(ending: ProcessEnd, *, starting: bool, at_url: bool = False) -> str | None:
     """Return a hint at why a running server may not answer."""
     if found := _match(ending.stderr):
         return found

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
-from linkspan.core.extension import Extension
+from linkspan.core.extension import Extension, MakesExtension
 from linkspan.flows.state import ClientOptions
 from linkspan.types.base import JSONObject
 
-__all__ = ["extended"]
 
-
-def extended(options: ClientOptions, extensions: Sequence[Extension]) -> ClientOptions:
+def extended(options: ClientOptions, given: Sequence[Extension | MakesExtension]) -> ClientOptions:
     """Return options with extensions on. Raises: ValueError for one that clients do not have, or that is there twice."""
     declared: JSONObject = {}
+    extensions: list[Extension] = []
+    for value in given:
+        record: object = getattr(value, "extension", value)
+        if not isinstance(record, Extension):
+            raise ValueError(f"extensions= takes values such as Tasks(), got {value!r}")
+        extensions.append(record)
     for each in extensions:
-        if not isinstance(each, Extension):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"extensions= takes values such as Tasks(), got {each!r}")
         if each.client is None or each.id in declared:
             problem = "clients do not have it" if each.client is None else "it is there twice"
             raise ValueError(f"extensions=: {each.id}: {problem}")
@@ -32,11 +34,11 @@ def extended(options: ClientOptions, extensions: Sequence[Extension]) -> ClientO
         options,
         profile=profile,
         results={kind: flow for each in extensions for kind, flow in each.results.items()},
-        named_by=_named_by(extensions),
+        named_by=names_by_method(extensions),
     )
 
 
-def _named_by(extensions: Sequence[Extension]) -> dict[str, str]:
+def names_by_method(extensions: Iterable[Extension]) -> dict[str, str]:
     """Return, for the methods of extensions, the member of the params that `Mcp-Name` repeats, as it is on the wire."""
     found: dict[str, str] = {}
     for name, method in (each for extension in extensions for each in extension.methods.items()):

@@ -21,8 +21,6 @@ from linkspan.schema.annotations import (
     underlying,
 )
 
-__all__ = ["ClientMiddleware", "compile_middleware"]
-
 ClientMiddleware: TypeAlias = Callable[..., object]
 """`(call)` as a generator function or a plain function, or `async (call, call_next)`.
 
@@ -32,7 +30,7 @@ A generator yields None or a `ClientCall` to run what is inside, and `Sleep(seco
 ResultT = TypeVar("ResultT")
 
 
-class _Layer(msgspec.Struct, frozen=True, eq=False):
+class _ClientLayer(msgspec.Struct, frozen=True, eq=False):
     function: ClientMiddleware
     kind: Literal["generator", "plain", "async"]
 
@@ -53,7 +51,7 @@ def compile_middleware(functions: Sequence[ClientMiddleware], *, awaits: bool) -
     return surround
 
 
-def _layer(function: ClientMiddleware, *, awaits: bool) -> _Layer:
+def _layer(function: ClientMiddleware, *, awaits: bool) -> _ClientLayer:
     if not callable(function):
         raise TypeError(f"middleware is a list of functions, got {type(function).__name__}: write middleware=[...]")
     body = underlying(function)
@@ -63,15 +61,15 @@ def _layer(function: ClientMiddleware, *, awaits: bool) -> _Layer:
             "`async def(call, call_next)` if it awaits something"
         )
     if is_generator_function(body):
-        return _Layer(function, "generator")
+        return _ClientLayer(function, "generator")
     if not is_coroutine_function(body):
-        return _Layer(function, "plain")
+        return _ClientLayer(function, "plain")
     if not awaits:
         raise TypeError(f"middleware {name_of(function)} is async, which needs a Client: write `def` with a `yield`")
-    return _Layer(function, "async")
+    return _ClientLayer(function, "async")
 
 
-def _surround(layers: Sequence[_Layer], call: ClientCall, inside: Inside[Any]) -> Flow[Any]:
+def _surround(layers: Sequence[_ClientLayer], call: ClientCall, inside: Inside[Any]) -> Flow[Any]:
     """Run an operation through its middleware. Raises: what that raises or lets through."""
     if not layers:
         return (yield from inside(call))
@@ -95,7 +93,7 @@ _HOW: Final = "write `result = yield`, and return what the caller is to get"
 _NOTHING: Final = object()
 
 
-def _through(layer: _Layer, call: ClientCall, run: Callable[[ClientCall | None], Flow[Any]]) -> Flow[Any]:
+def _through(layer: _ClientLayer, call: ClientCall, run: Callable[[ClientCall | None], Flow[Any]]) -> Flow[Any]:
     """Run a generator: each of its yields runs what is inside, or sleeps; what it returns is the answer."""
     steps = cast("Generator[object, Any, Any]", layer.function(call))
     resume: Callable[[], Any] = partial(next, steps)
@@ -129,7 +127,7 @@ def _through(layer: _Layer, call: ClientCall, run: Callable[[ClientCall | None],
 
 
 def _begin(
-    layer: _Layer,
+    layer: _ClientLayer,
     call: ClientCall,
     run: Callable[[ClientCall | None], Flow[Any]],
     drive: Callable[[Flow[Any]], Awaitable[Any]],

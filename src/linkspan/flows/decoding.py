@@ -10,8 +10,6 @@ from linkspan.schema.build import build
 from linkspan.schema.shapes import Shape, Walk
 from linkspan.types.base import JSON, is_object
 
-__all__ = ["Misfit", "decode_as"]
-
 
 class Misfit(Exception):
     """The value is not of that type; the message gives the place."""

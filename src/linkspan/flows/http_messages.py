@@ -6,7 +6,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -14,33 +14,18 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import PARSE_ERROR, UNSUPPORTED_PROTOCOL_VERSION
-from linkspan.flows.client_errors import HttpError, Origin
+from linkspan.flows.client_errors import HttpError, ServerOrigin
 from linkspan.flows.state import NO_NAMES
 from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.record import Revision
 from linkspan.text import clip
 from linkspan.types.base import ABSENT, JSON
 from linkspan.types.methods import NAMED
-from linkspan.wire.challenges import is_scope, read_challenges
+from linkspan.wire.challenges import is_scope, read_challenges, read_scopes
 from linkspan.wire.headers import encode_value, value_at
 from linkspan.wire.jsonrpc import Batch, ErrorResponse, Malformed, Message, RequestId, Response, decode
-from linkspan.wire.redaction import redact
+from linkspan.wire.redaction import REDACTED, is_secret_name, redact
 from linkspan.wire.values import Limits
-
-__all__ = [
-    "BUSY",
-    "SPEAKS_FOR_ITSELF",
-    "excerpt",
-    "http_error",
-    "mirrored",
-    "refused_token_hint",
-    "retry_after",
-    "secrets_in",
-    "shown_url",
-    "verdict",
-    "what_came",
-]
-
 
 BUSY: Final = (429, 502, 503, 504)
 """Statuses that say "not now": what was asked may work in a moment."""
@@ -72,8 +57,41 @@ _ABOUT_A_SESSION: Final = (None, -32600, -32000, -32001)
 """Codes with which servers report an unknown or a missing session; None where there was no code."""
 
 
+class HttpHop(msgspec.Struct, frozen=True):
+    """One request over HTTP and the head of its response, for people: without secrets."""
+
+    method: str
+    url: str
+    sent: Mapping[str, str]
+    """The headers of the request, names in lower case."""
+    status: int = 0
+    """0 where no response came."""
+    received: Mapping[str, str] = {}
+    """The headers of the response, names in lower case."""
+    seconds: float = 0.0
+    """Until the head of the response came, or the failure."""
+    problem: str = ""
+    """Why no response came."""
+
+
+def shown_headers(headers: Mapping[str, str], hidden: Collection[str], secrets: Iterable[str]) -> dict[str, str]:
+    """Return headers for people, names in lower case. The values of the `hidden` ones and of secret names are left out."""
+    secrets = tuple(secrets)
+    return {name.lower(): _shown_value(name.lower(), str(value), hidden, secrets) for name, value in headers.items()}
+
+
+def _shown_value(name: str, value: str, hidden: Collection[str], secrets: Iterable[str]) -> str:
+    if name not in hidden and name not in _SECRET_HEADERS and not is_secret_name(name):
+        return redact(value, secrets)
+    scheme, space, rest = value.partition(" ")
+    return f"{scheme} {REDACTED}" if space and rest and name.endswith("authorization") else REDACTED
+
+
+_SECRET_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "dpop"})
+
+
 def http_error(
-    origin: Origin,
+    origin: ServerOrigin,
     method: str,
     status: int,
     data: bytes,
@@ -117,9 +135,9 @@ def refused_token_hint(status: int, challenge: str) -> str | None:
     if status == 403:
         for each in read_challenges(challenge):
             if each.parameters.get("error") == "insufficient_scope":
-                scopes = [name for name in each.parameters.get("scope", "").split() if is_scope(name)]
-                names = clip(" ".join(scopes), _SHOWN, "...") or "a scope"
-                return f"the token that was sent is valid, but lacks {names}: get one with more scopes [LS-222]"
+                scopes = [name for name in read_scopes(each.parameters.get("scope", "")) if is_scope(name)]
+                needed = f"of {clip(' '.join(scopes), _SHOWN, '...')}" if scopes else "that this needs"
+                return f"the token that was sent is valid, but not for all {needed}: get one with more scopes [LS-222]"
     return None
 
 
@@ -201,13 +219,13 @@ def what_came(data: bytes, request_id: RequestId | None, limits: Limits, secrets
             return f"it is a message, but not a response: {excerpt(data, secrets)}"
 
 
-class _Named(msgspec.Struct):
+class _NamedParams(msgspec.Struct):
     name: str | None = None
     uri: str | None = None
     arguments: Raw = ABSENT
 
 
-_named = msgspec.json.Decoder(_Named)
+_named = msgspec.json.Decoder(_NamedParams)
 
 
 def mirrored(

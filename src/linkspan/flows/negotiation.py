@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
-from linkspan.core.flow import FallBack, Flow, Reopen, RequestSpec, Send, Tell
+from linkspan.core.flow import FallBack, Flow, Notify, Reopen, RequestSpec, Send
 from linkspan.errors import HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY
 from linkspan.flows.client_errors import (
     CallTimeout,
@@ -20,6 +20,7 @@ from linkspan.flows.client_errors import (
     ConnectionLost,
     HttpError,
     InvalidResponse,
+    is_unreadable,
 )
 from linkspan.flows.state import ClientState
 from linkspan.revisions import LATEST, LATEST_LEGACY, LEGACY, REVISIONS, supported_versions
@@ -36,9 +37,6 @@ from linkspan.revisions.agreement import (
 from linkspan.revisions.record import Revision
 from linkspan.types.base import is_array, is_object
 from linkspan.wire.jsonrpc import ErrorResponse, Response
-
-__all__ = ["negotiate"]
-
 
 _NOT_MODERN = (400, 404, 405, 406, 415, 422)
 """Statuses that a server of the handshake era answers to a modern request (checklist 2.5.1)."""
@@ -99,7 +97,7 @@ def _probe(
             raise  # 401, 403 and 5xx say nothing about the era
         answer = None
     except (ConnectionLost, CallTimeout) as error:
-        if patient:
+        if patient or is_unreadable(error.ending):
             raise
         if isinstance(error, ConnectionLost):
             yield Reopen()
@@ -173,7 +171,7 @@ def _shake_hands(state: ClientState, revision: Revision, *, repeated: bool = Fal
         raise _disagreed(state, agreement)
     if state.options.revision not in (None, agreement.revision):
         raise _disagreed(state, agreement.revision.date)
-    yield Tell("notifications/initialized", agreement=agreement)
+    yield Notify("notifications/initialized", agreement=agreement)
     return agreement
 
 

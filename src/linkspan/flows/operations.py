@@ -14,7 +14,7 @@ from linkspan.core.flow import Flow, RequestSpec
 from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, RegistrationError
 from linkspan.flows.client_errors import ClientError, InvalidResponse, ServerError
 from linkspan.flows.requesting import Repeatable, member, request, request_with_rounds, total_of
-from linkspan.flows.state import DEFAULT_CALL, CallOptions, Catalogue, ClientCall, ClientState, principal_of
+from linkspan.flows.state import DEFAULT_CALL, CallOptions, ClientCall, ClientState, ShownTools, principal_of
 from linkspan.flows.tool_results import Head, ToolResult, check_output, read_head, unlisted
 from linkspan.text import clip
 from linkspan.types.base import JSON, Wire
@@ -90,7 +90,7 @@ def _asked_by_one(state: ClientState, spec: RequestSpec) -> tuple[RequestSpec, b
     return msgspec.structs.replace(spec, headers={**(spec.headers or {}), **who}), True
 
 
-def _catalogue(state: ClientState, options: CallOptions) -> Catalogue:
+def _catalogue(state: ClientState, options: CallOptions) -> ShownTools:
     """Return what the principal of a call was shown."""
     headers = dict(options.headers or {})
     if state.who_asks is not None and not any(name.lower() == "authorization" for name in headers):
@@ -205,7 +205,7 @@ def final_head(state: ClientState, spec: RequestSpec, raw: Raw) -> Head:
     return head
 
 
-def _planned(spec: RequestSpec, catalogue: Catalogue, name: str) -> RequestSpec:
+def _planned(spec: RequestSpec, catalogue: ShownTools, name: str) -> RequestSpec:
     plan = catalogue.header_plans.get(name)
     return msgspec.structs.replace(spec, header_plan=plan) if plan else spec
 
@@ -222,7 +222,7 @@ def list_page(
 
 def _page(
     state: ClientState, kind: ListSpec[Any, PageT], cursor: str | None, options: CallOptions, *, anew: bool = False
-) -> Flow[tuple[PageT, Catalogue]]:
+) -> Flow[tuple[PageT, ShownTools]]:
     """Return one page, and what its principal was shown; `anew` forgets what that was before."""
     if state.surround is not None and not options.surrounded:
         return (yield from _surrounded_page(state, kind, cursor, options, anew=anew))
@@ -253,7 +253,7 @@ def _page(
 
 def _surrounded_page(
     state: ClientState, kind: ListSpec[Any, PageT], cursor: str | None, options: CallOptions, *, anew: bool
-) -> Flow[tuple[PageT, Catalogue]]:
+) -> Flow[tuple[PageT, ShownTools]]:
     """Return the same through middleware, which sees the page."""
     assert state.surround is not None
     mine = _catalogue(state, options)
@@ -267,7 +267,7 @@ def _surrounded_page(
     return page, mine
 
 
-def _plan_headers(state: ClientState, mine: Catalogue, page: ListToolsResult) -> None:
+def _plan_headers(state: ClientState, mine: ShownTools, page: ListToolsResult) -> None:
     """Drop the tools whose arguments cannot go into headers as they say, and plan the others (HDR-5)."""
     if state.agreement is None or not state.agreement.revision.repeats_in_headers:
         return
@@ -462,7 +462,7 @@ def _keep(state: ClientState, spec: RequestSpec, raw: Raw, mark: int) -> None:
         state.cache.keep(spec, raw, mark)
 
 
-class _Never(Repeatable, frozen=True):
+class _NeverRepeatable(Repeatable, frozen=True):
     """The effects of such a method are unknown."""
 
     def decide(self, state: ClientState) -> Flow[bool]:
@@ -470,7 +470,7 @@ class _Never(Repeatable, frozen=True):
         yield
 
 
-_NEVER = _Never()
+_NEVER = _NeverRepeatable()
 
 
 def _read(state: ClientState, spec: RequestSpec, raw: Raw, shape: type[ResultT]) -> ResultT:

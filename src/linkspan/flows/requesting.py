@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.flow import Ask, Flow, RequestSpec, Send, Sleep
+from linkspan.core.flow import AskUser, Flow, RequestSpec, Send, Sleep
 from linkspan.flows.answers import read_question
 from linkspan.flows.client_errors import (
     CallTimeout,
@@ -26,21 +26,6 @@ from linkspan.flows.client_errors import (
 from linkspan.flows.state import ClientState
 from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
 from linkspan.wire.jsonrpc import ErrorResponse, Response, encode
-
-__all__ = [
-    "SHORTEST",
-    "Question",
-    "Repeatable",
-    "TimeLeft",
-    "backoff",
-    "member",
-    "read_questions",
-    "request",
-    "request_with_rounds",
-    "server_error",
-    "shown",
-    "total_of",
-]
 
 _log = logging.getLogger("linkspan.client")
 _FIRST_PAUSE = 0.1
@@ -77,12 +62,12 @@ def total_of(state: ClientState, spec: RequestSpec) -> float:
     return max(timeouts.list if spec.timeout is None else spec.timeout, timeouts.total)
 
 
-class _Named(msgspec.Struct):
+class _NamedRequest(msgspec.Struct):
     name: str | None = None
     uri: str | None = None
 
 
-_named = msgspec.json.Decoder(_Named)
+_named = msgspec.json.Decoder(_NamedRequest)
 
 
 def shown(spec: RequestSpec) -> str:
@@ -248,7 +233,7 @@ def request_with_rounds(
         number += 1
         response = first or (yield from request(state, current, repeatable))
         first, result = None, response.result
-        interim = _read_interim(state, spec, result) if b'"input_required"' in bytes(result) else None
+        interim = read_interim(state, spec, result) if b'"input_required"' in bytes(result) else None
         if interim is None:
             if number == 1 and at_once is not None:
                 at_once(result)
@@ -262,7 +247,7 @@ def request_with_rounds(
         answers: Mapping[str, bytes] = {}
         if interim.input_requests:
             asked = state.clock()
-            answers = yield Ask(read_questions(state, spec, interim.input_requests), time_left.for_answers)
+            answers = yield AskUser(read_questions(state, spec, interim.input_requests), time_left.for_answers)
             time_left.answers_took(state.clock() - asked)
         else:  # the server only asks to be called again
             yield Sleep(min(backoff(number, state.random()), max(0.0, time_left())))
@@ -303,7 +288,7 @@ class TimeLeft:
         self._answers += seconds
 
 
-def _read_interim(state: ClientState, spec: RequestSpec, result: Raw) -> _Interim | None:
+def read_interim(state: ClientState, spec: RequestSpec, result: Raw) -> _Interim | None:
     """Return the request for input in a result that mentions one, or None."""
     if state.agreement is None or not state.agreement.revision.asks_in_results:
         return None

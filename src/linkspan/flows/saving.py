@@ -9,8 +9,6 @@ from typing import Final
 
 from linkspan.types.base import AudioContent, BlobResourceContents, EmbeddedResource, ImageContent, TextResourceContents
 
-__all__ = ["save_blocks", "suffix_of"]
-
 _SUFFIXES: Final = {"audio/wav": ".wav", "audio/mpeg": ".mp3", "image/jpeg": ".jpg", "image/svg+xml": ".svg"} | {
     "image/webp": ".webp",
     "text/markdown": ".md",

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.core.flow import Flow, ProgressCallback, RequestSpec, ResultFlow, Stopper
-from linkspan.flows.client_errors import Origin
+from linkspan.flows.client_errors import ServerOrigin
 from linkspan.revisions.agreement import Agreement, ClientProfile
 from linkspan.revisions.record import Era, Revision
 from linkspan.types.base import JSON
@@ -25,33 +25,6 @@ from linkspan.types.messages import Tool
 from linkspan.types.methods import COMPLETE, LIST_CHANGED, LISTS, RESOURCE_READ
 from linkspan.wire.jsonrpc import ErrorResponse, Response, encode
 from linkspan.wire.values import Limits
-
-__all__ = [
-    "CLIENT_LIMITS",
-    "DEFAULT_CALL",
-    "DEFAULT_TIMEOUTS",
-    "NO_NAMES",
-    "NO_RESULTS",
-    "Auth",
-    "CallOptions",
-    "Catalogue",
-    "ClientCall",
-    "ClientOptions",
-    "ClientSpan",
-    "ClientState",
-    "ClientTelemetry",
-    "IdentityHeader",
-    "Inside",
-    "OutputCheck",
-    "OutputPolicy",
-    "Principal",
-    "ResponseCache",
-    "Retry",
-    "Surround",
-    "Timeouts",
-    "bearer",
-    "principal_of",
-]
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +151,7 @@ class _Hints(msgspec.Struct, rename="camel"):
     result_type: str = "complete"
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CachedResponse(msgspec.Struct, frozen=True):
     raw: Raw
     until: float
 
@@ -198,7 +171,7 @@ class ResponseCache:
         """Keep at most `max_bytes`; 0 keeps nothing. `clock` gives seconds that never go back."""
         self._clock = clock
         self._max_bytes = max_bytes
-        self._kept: dict[Key, _Kept] = {}
+        self._kept: dict[Key, _CachedResponse] = {}
         self._bytes = 0
         self._changes: Counter[str] = Counter()
 
@@ -233,10 +206,10 @@ class ResponseCache:
         whose = None if hints.cache_scope == "public" else principal_of(spec.headers)
         key = (spec.method, spec.params, whose)
         self._drop(key)
-        self._kept[key] = _Kept(raw, self._clock() + hints.ttl_ms / 1000)
+        self._kept[key] = _CachedResponse(raw, self._clock() + hints.ttl_ms / 1000)
         self._bytes += size
 
-    def hear(self, method: str, params: bytes | Raw | None) -> None:
+    def receive(self, method: str, params: bytes | Raw | None) -> None:
         """Forget what a notification says has changed."""
         kind = _CHANGED_BY.get(method) or _list_of_extension(method)
         if kind is None:
@@ -296,6 +269,8 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 3
     """How often a request is sent at most."""
     max_pages: int = 1000
+    stored_login: bool = True
+    """Whether the login of this user that is stored for the URL is used, where no other one is given."""
     check_output: OutputPolicy = "lenient"
     trace_context: Callable[[], Mapping[str, str]] | None = None
     """Returns what goes into each request's `_meta` to join our trace with the server's."""
@@ -407,7 +382,7 @@ def _no_telemetry() -> None:
     """Stand in for a client that nothing observes."""
 
 
-class Catalogue(msgspec.Struct, eq=False):
+class ShownTools(msgspec.Struct, eq=False):
     """The tools that one principal was shown: a server may show others to the next one."""
 
     tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
@@ -431,7 +406,7 @@ class Catalogue(msgspec.Struct, eq=False):
 class ClientState(msgspec.Struct):
     """One client's memory; it outlives the connections."""
 
-    origin: Origin
+    origin: ServerOrigin
     options: ClientOptions
     random: Callable[[], float]
     """A number from 0 to 1, for jitter."""
@@ -453,14 +428,14 @@ class ClientState(msgspec.Struct):
     """Looks whether it does, before each connection."""
     principal: Principal = ()
     """Whose connection this is, if a call has named another principal than the client itself."""
-    own: Catalogue = msgspec.field(default_factory=Catalogue)
+    own: ShownTools = msgspec.field(default_factory=ShownTools)
     """What the client itself was shown."""
     listening: int = 0
     """The tasks that it listens to."""
-    others: dict[Principal, Catalogue] = msgspec.field(default_factory=dict[Principal, Catalogue])
+    others: dict[Principal, ShownTools] = msgspec.field(default_factory=dict[Principal, ShownTools])
     """What was shown to others in whose name it has called; `limits.max_principals` of them, the oldest go first."""
 
-    def catalogue(self, principal: Principal) -> Catalogue:
+    def catalogue(self, principal: Principal) -> ShownTools:
         """Return what a principal was shown."""
         if not principal or self.origin.url is None:
             return self.own
@@ -468,7 +443,7 @@ class ClientState(msgspec.Struct):
         if found is None:
             for oldest in list(self.others)[: len(self.others) - self.options.limits.max_principals + 1]:
                 self.others.pop(oldest, None)
-            found = self.others.setdefault(principal, Catalogue())
+            found = self.others.setdefault(principal, ShownTools())
         return found
 
     def forget_tools(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from linkspan.core.extension import Extension, ExtensionMethod
-from linkspan.core.flow import Ask, Flow, Hear, Listen, Reader, RequestSpec, ResultFlow
+from linkspan.core.flow import AskUser, Flow, ListenFor, Receive, RequestSpec, ResultFlow, ValueReader
 from linkspan.flows.client_errors import (
     CallStopped,
     CallTimeout,
@@ -27,21 +27,9 @@ from linkspan.flows.requesting import SHORTEST, Question, TimeLeft, read_questio
 from linkspan.flows.state import NO_RESULTS, CallOptions, ClientState
 from linkspan.flows.tool_results import Head, ToolResult, check_output
 from linkspan.types.base import ABSENT, JSONObject, is_array
+from linkspan.types.methods import ITEM_METHODS
 from linkspan.types.task_messages import TASKS, TaskParams
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, encode
-
-__all__ = [
-    "DetailedTask",
-    "Following",
-    "StartedTask",
-    "StatusCallback",
-    "TaskStatus",
-    "Tasks",
-    "cancel_task",
-    "get_task",
-    "start_tool",
-    "task_result",
-]
 
 _FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 _SHORTEST_POLL: Final = 0.05
@@ -145,7 +133,7 @@ class Following:
         self._state = state
         self._task_id = task_id
         self._options = options
-        self._reader: Reader | None = None
+        self._reader: ValueReader | None = None
         self._began = self._confirmed = False
 
     def next(self, task: TaskStatus, seconds: float) -> Flow[DetailedTask]:
@@ -154,7 +142,7 @@ class Following:
         stopper, clock = self._options.stopper, self._state.clock
         began = clock()
         while (left := began + min(self._pause(task), seconds) - clock()) > 0:
-            item: Notification | ClientError | None = yield Hear(left, self._reader, stopper)
+            item: Notification | ClientError | None = yield Receive(left, self._reader, stopper)
             if stopper is not None and stopper.stopped:
                 raise CallStopped("the call was stopped", self._state.origin, delivery="maybe_sent")
             if isinstance(item, Notification) and (reported := self._reported(item)) is not None:
@@ -181,7 +169,7 @@ class Following:
         state, began, self._began = self._state, self._began, True
         modern = state.agreement is not None and state.agreement.revision.listens_by_request
         if not began and modern and not self._options.headers and state.listening < _MOST_LISTENING:
-            self._reader = yield Listen({"taskIds": (self._task_id,)})
+            self._reader = yield ListenFor({"taskIds": (self._task_id,)})
             state.listening += 1
 
     @property
@@ -257,7 +245,7 @@ def _answer(
 ) -> Flow[None]:
     """Put questions to the handlers of the client, and send the answers."""
     began = state.clock()
-    answers: Mapping[str, bytes] = yield Ask(read_questions(state, spec, asked), time_left.for_answers)
+    answers: Mapping[str, bytes] = yield AskUser(read_questions(state, spec, asked), time_left.for_answers)
     time_left.answers_took(state.clock() - began)
     members = b",".join(b"%b:%b" % (encode(key), each) for key, each in answers.items())
     yield from request(state, _spec(state, "tasks/update", task_id, options, b',"inputResponses":{%b}' % members))
@@ -355,7 +343,8 @@ def task_result(
     on_status: StatusCallback | None = None,
 ) -> Flow[ToolResult]:
     """Follow a task to its end and return the result of its tool. `timeout` bounds that in seconds. Raises: ClientError."""
-    spec = RequestSpec("tools/call", encode({"name": tool}) if tool else b"{}", total=timeout)  # for its errors
+    call = encode({"name": tool}) if tool else b"{}"
+    spec = RequestSpec(ITEM_METHODS["tool"].name, call, total=timeout)  # for its errors
     began = state.clock()
     task = yield from get_task(state, task_id, options)
     if on_status is not None:

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from linkspan.errors import RegistrationError
-from linkspan.flows.client_errors import InvalidResponse, Origin, ToolFailed, hint_for_refusal
-from linkspan.flows.state import Catalogue, ClientState, OutputCheck
+from linkspan.flows.client_errors import InvalidResponse, ServerOrigin, ToolFailed, hint_for_refusal
+from linkspan.flows.state import ClientState, OutputCheck, ShownTools
 from linkspan.text import clip, no_attribute
 from linkspan.types.base import (
     JSON,
@@ -28,18 +28,8 @@ from linkspan.types.base import (
     UnknownContent,
     Wire,
 )
-from linkspan.types.messages import CallToolResult, Tool, ToolAnswer
+from linkspan.types.messages import CallToolResult, StandsForResult, Tool
 from linkspan.wire.values import decode_content
-
-__all__ = [
-    "NOT_LISTED",
-    "Head",
-    "ToolResult",
-    "check_output",
-    "read_head",
-    "unlisted",
-]
-
 
 T = TypeVar("T")
 
@@ -60,7 +50,7 @@ class Head(msgspec.Struct, frozen=True, rename="camel"):
 read_head = msgspec.json.Decoder(Head).decode
 
 
-class ToolResult(ToolAnswer):
+class ToolResult(StandsForResult):
     """What a tool answered.
 
     Attributes: `is_error`, `structured` (the JSON value beside the content, None if there is none), `meta`, `problems` (what
@@ -69,7 +59,9 @@ class ToolResult(ToolAnswer):
 
     __slots__ = ("_blocks", "_head", "_origin", "_tool", "problems", "raw")
 
-    def __init__(self, head: Head, raw: bytes | Raw, origin: Origin, tool: str, problems: Sequence[str] = ()) -> None:
+    def __init__(
+        self, head: Head, raw: bytes | Raw, origin: ServerOrigin, tool: str, problems: Sequence[str] = ()
+    ) -> None:
         self._head = head
         self._origin = origin
         self._tool = tool
@@ -228,13 +220,13 @@ def _block(members: JSONObject) -> Wire:
         return UnknownContent(members)
 
 
-def unlisted(state: ClientState, catalogue: Catalogue, head: Head) -> Sequence[str]:
+def unlisted(state: ClientState, catalogue: ShownTools, head: Head) -> Sequence[str]:
     """Return the problems of a result whose tool is not in the catalogue: what was promised for it is not known."""
     promised = head.structured_content is not UNSET and not head.is_error and not catalogue.tools_are_complete
     return (NOT_LISTED,) if promised and state.options.check_output != "off" else ()
 
 
-def check_output(state: ClientState, catalogue: Catalogue, tool: Tool, head: Head) -> Sequence[str]:
+def check_output(state: ClientState, catalogue: ShownTools, tool: Tool, head: Head) -> Sequence[str]:
     """Return what is wrong with a result's structured content; nothing if it fits, is an error, or is not to be checked.
 
     What could not be checked here is listed too. Raises: InvalidResponse if the client is strict and anything is listed.
@@ -257,7 +249,7 @@ def check_output(state: ClientState, catalogue: Catalogue, tool: Tool, head: Hea
     return problems
 
 
-def _compiled(catalogue: Catalogue, tool: Tool) -> OutputCheck:
+def _compiled(catalogue: ShownTools, tool: Tool) -> OutputCheck:
     assert tool.output_schema is not None
     check = _check(tool.output_schema)
     if catalogue.tools.get(tool.name) is tool:

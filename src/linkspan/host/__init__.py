@@ -1,3 +1,1 @@
 """Many clients: a group of servers with one catalogue."""
-
-__all__: list[str] = []

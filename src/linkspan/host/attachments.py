@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from linkspan.host.messages import AssistantMessage, Image, Message, Text, UserMessage
+from linkspan.host.messages import AssistantMessage, Message, Picture, Text, UserMessage
 from linkspan.host.results import can_be_shown, marked_resource
 from linkspan.types.base import (
     BlobResourceContents,
@@ -20,8 +20,6 @@ from linkspan.types.base import (
 )
 from linkspan.types.messages import GetPromptResult, ReadResourceResult
 from linkspan.wire.redaction import neutral
-
-__all__ = ["prompt_messages", "resource_parts"]
 
 
 def prompt_messages(result: GetPromptResult, server: str) -> list[Message]:
@@ -46,17 +44,17 @@ def prompt_messages(result: GetPromptResult, server: str) -> list[Message]:
     return messages
 
 
-def resource_parts(result: ReadResourceResult, server: str) -> Sequence[Text | Image]:
+def resource_parts(result: ReadResourceResult, server: str) -> Sequence[Text | Picture]:
     """Return the contents of a resource for a message of the user."""
     return [part for each in result.contents for part in _contents(each, server)]
 
 
-def _parts(content: object, server: str) -> Iterable[Text | Image]:
+def _parts(content: object, server: str) -> Iterable[Text | Picture]:
     match content:
         case TextContent():
             yield Text(neutral(content.text))
         case ImageContent():
-            image = Image(content.data, content.mime_type)
+            image = Picture(content.data, content.mime_type)
             yield image if can_be_shown(image) else Text(f"[a picture of type {neutral(content.mime_type)}]")
         case EmbeddedResource():
             yield from _contents(content.resource, server)
@@ -66,12 +64,12 @@ def _parts(content: object, server: str) -> Iterable[Text | Image]:
             yield Text("[content that is not text]")
 
 
-def _contents(contents: object, server: str) -> Iterable[Text | Image]:
+def _contents(contents: object, server: str) -> Iterable[Text | Picture]:
     match contents:
         case TextResourceContents():
             yield Text(marked_resource(contents.text, server, contents.uri))
         case BlobResourceContents():
-            image = Image(contents.blob, contents.mime_type or "")
+            image = Picture(contents.blob, contents.mime_type or "")
             if can_be_shown(image):
                 yield Text(marked_resource("(a picture follows)", server, contents.uri))
                 yield image

@@ -6,7 +6,6 @@ human can deny every call, and hints of servers that are not trusted decide noth
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,21 +15,8 @@ from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
 import msgspec
 
 from linkspan.host.memory import Memory
-from linkspan.types.base import JSONObject
+from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import Tool
-
-__all__ = [
-    "Approval",
-    "Approver",
-    "Consent",
-    "Decision",
-    "Policy",
-    "UserLock",
-    "Verdict",
-    "hints_of",
-    "matches",
-    "settled",
-]
 
 T = TypeVar("T")
 
@@ -44,8 +30,10 @@ class UserLock:
     """Held, with `async with`, while the user is asked: one question at a time, and the time they take. For one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        from asyncio import Lock  # only those who ask wait: the rest of this module is read by programs without a loop
+
         self._clock = clock
-        self._lock = asyncio.Lock()
+        self._lock = Lock()
         self._before = 0.0
         self._since: float | None = None
 
@@ -81,7 +69,11 @@ class Approval(msgspec.Struct, frozen=True):
     change: str = ""
     """How the tool's definition changed since it was used; to be shown before anything else. `no` keeps the old one."""
     key: str = ""
-    """Identifies the tool for an answer that holds longer than once."""
+    """Identifies the tool for an answer that holds longer than once; empty where none may."""
+    caution: str = ""
+    """Why the user is asked although the tool may run by an earlier answer; to be shown."""
+    kind: Literal["tool", "skill"] = "tool"
+    """What may be used: for a skill, `tool` is the one that loads it, and `arguments` name what is approved."""
 
 
 Approver: TypeAlias = Callable[[Approval], Verdict | Awaitable[Verdict]]
@@ -132,28 +124,36 @@ class Consent:
         if decision == "deny":
             return "This tool may not be used here: the user's policy denies it. Do not try again; go on without it."
         what = approval.key
-        if not approval.change and (decision == "allow" or self._was_allowed(what)):
+        is_plain = not approval.change and not approval.caution
+        if is_plain and (decision == "allow" or self._was_allowed(what)):
             return None
         if self._approve is None:
             return (
                 "This call needs the user's consent, and no user can be asked now. Do not try again; go on without it."
             )
         async with self._user_lock:
-            if not approval.change and self._was_allowed(what):
+            if is_plain and self._was_allowed(what):
                 return None  # the answer to the question before was meant for this one too
             answer = await settled(self._approve(approval))
         if answer not in _VERDICTS:  # nothing that is not clearly a yes lets anything run
             raise TypeError(f'approve= must return "once", "session", "always" or "no", not {answer!r}')
-        if answer == "session":
+        if answer == "session" and what:
             self._session.add(what)
-        elif answer == "always":
+        elif answer == "always" and what:
             self._memory.allow(what)
         elif answer == "no":
             return "The user refused this call. Do not repeat it; ask the user what to do instead, or go on without it."
         return None
 
     def _was_allowed(self, what: str) -> bool:
-        return what in self._session or self._memory.allows(what)
+        return bool(what) and (what in self._session or self._memory.allows(what))
+
+
+def is_for_models(tool: Tool) -> bool:
+    """Return whether a model may know and call a tool: not one that only the views of its server call (MCP Apps)."""
+    ui: JSON = (tool.meta or {}).get("ui")
+    visibility: JSON = ui.get("visibility") if is_object(ui) else None
+    return not is_array(visibility) or "model" in visibility
 
 
 def hints_of(tool: Tool) -> list[str]:

@@ -41,17 +41,6 @@ from linkspan.runtime.system import open_private
 from linkspan.text import clip
 from linkspan.types.messages import ProgressParams
 
-__all__ = [
-    "Bounds",
-    "CallEnded",
-    "CallProgressed",
-    "CallStarted",
-    "ChatEvent",
-    "Conversation",
-    "RoundEnded",
-    "TurnEnded",
-]
-
 T = TypeVar("T")
 
 _STOPPED: Final = "The user stopped this before it ended; what it did so far is not known."
@@ -71,7 +60,7 @@ _LEAST_WAIT: Final = 0.05
 """Seconds; so that waiting for the person is no busy loop when a turn's time is nearly over."""
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class TurnBounds(msgspec.Struct, frozen=True, kw_only=True):
     """How much one turn may take. The turn ends at the first bound it reaches, and `TurnEnded` names it."""
 
     rounds: int = 25
@@ -141,14 +130,14 @@ class Conversation:
         model: Model,
         *,
         system: str | None = None,
-        bounds: Bounds | None = None,
+        bounds: TurnBounds | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin. `system` precedes the instructions of the servers."""
         self.host = host
         self.model = model
         self.system = system
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or TurnBounds()
         self.messages: list[Message] = []
         self.usage = Usage()
         self.clock = clock

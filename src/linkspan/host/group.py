@@ -13,7 +13,7 @@ import msgspec
 
 from linkspan.client.base import BaseClient, CallKeywords
 from linkspan.client.targets import ServerTarget, read_config
-from linkspan.core.extension import Extension
+from linkspan.core.extension import Extension, MakesExtension
 from linkspan.flows.client_errors import ClientError
 from linkspan.flows.tool_results import ToolResult
 from linkspan.naming import marked, prefixed
@@ -24,16 +24,6 @@ from linkspan.types.messages import GetPromptResult, Prompt, ReadResourceResult,
 if TYPE_CHECKING:
     from linkspan.client.client import Client
     from linkspan.client.sync_client import SyncClient
-
-__all__ = [
-    "ClientGroup",
-    "Entry",
-    "Names",
-    "ServerStatus",
-    "SyncClientGroup",
-    "UnknownName",
-    "check_servers",
-]
 
 EntryT = TypeVar("EntryT")
 Key: TypeAlias = tuple[str, str]
@@ -50,7 +40,7 @@ class UnknownName(KeyError):
         return str(self.args[0])
 
 
-class Entry(msgspec.Struct, Generic[EntryT], frozen=True):
+class GroupEntry(msgspec.Struct, Generic[EntryT], frozen=True):
     """Something of one server, and the name that it has in the group."""
 
     name: str
@@ -74,7 +64,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
         return str(self.error) if self.error is not None else f"{self.server}: {self.state}"
 
 
-class Names:
+class GroupNames:
     """The names of one kind of things. They are given out when the lists come, and kept."""
 
     def __init__(self) -> None:
@@ -124,7 +114,11 @@ class _Group(Generic[FaceT]):
     """The servers of a group, and its catalogue. The subclasses add how to wait."""
 
     def __init__(
-        self, servers: Mapping[str, ServerTarget | FaceT], *, extensions: Sequence[Extension] = (), **options: Any
+        self,
+        servers: Mapping[str, ServerTarget | FaceT],
+        *,
+        extensions: Sequence[Extension | MakesExtension] = (),
+        **options: Any,
     ) -> None:
         """Name the servers; each is anything that a client takes, or a client.
 
@@ -138,8 +132,8 @@ class _Group(Generic[FaceT]):
             for name, target in servers.items()
         }
         self._errors: dict[str, ClientError] = {}
-        self._tools = Names()
-        self._prompts = Names()
+        self._tools = GroupNames()
+        self._prompts = GroupNames()
         self._owner_of: dict[str, str] = {}
         self._naming = ForkedLock()
 
@@ -201,18 +195,18 @@ class _Group(Generic[FaceT]):
                 found[server] = outcome
         return found
 
-    def _named(self, names: Names, found: Mapping[str, Sequence[ItemT]]) -> list[Entry[ItemT]]:
-        entries: dict[tuple[str, str], Entry[ItemT]] = {}
+    def _named(self, names: GroupNames, found: Mapping[str, Sequence[ItemT]]) -> list[GroupEntry[ItemT]]:
+        entries: dict[tuple[str, str], GroupEntry[ItemT]] = {}
         with self._naming:
             names.assign({server: [each.name for each in items] for server, items in found.items()})
             for server, items in found.items():
                 for each in items:  # of two with one name, the first is called
-                    entries.setdefault((server, each.name), Entry(names.name(server, each.name), server, each))
+                    entries.setdefault((server, each.name), GroupEntry(names.name(server, each.name), server, each))
         return list(entries.values())
 
-    def _located(self, found: Mapping[str, Sequence[Resource]]) -> list[Entry[Resource]]:
+    def _located(self, found: Mapping[str, Sequence[Resource]]) -> list[GroupEntry[Resource]]:
         """Resources are called by their URI; of two servers with the same one, the first is asked."""
-        entries = [Entry(each.uri, server, each) for server, items in found.items() for each in items]
+        entries = [GroupEntry(each.uri, server, each) for server, items in found.items() for each in items]
         for entry in entries:
             self._owner_of.setdefault(entry.name, entry.server)
         return entries
@@ -224,8 +218,8 @@ class _Group(Generic[FaceT]):
             raise UnknownName(f"no server of this group lists {uri!r}; name the server that has it: server=...")
         return owner
 
-    def _families(self, found: Mapping[str, Sequence[ResourceTemplate]]) -> list[Entry[ResourceTemplate]]:
-        return [Entry(each.uri_template, server, each) for server, items in found.items() for each in items]
+    def _families(self, found: Mapping[str, Sequence[ResourceTemplate]]) -> list[GroupEntry[ResourceTemplate]]:
+        return [GroupEntry(each.uri_template, server, each) for server, items in found.items() for each in items]
 
 
 class ClientGroup(_Group["Client"]):
@@ -264,7 +258,7 @@ class ClientGroup(_Group["Client"]):
         """Close."""
         await self.close()
 
-    async def list_tools(self, *, only: Collection[str] | None = None) -> list[Entry[Tool]]:
+    async def list_tools(self, *, only: Collection[str] | None = None) -> list[GroupEntry[Tool]]:
         """Return the tools of all servers that can be reached, or `only` of some, by their names in the group."""
         return self._named(self._tools, await self._ask_all(lambda client: client.list_tools(), only))
 
@@ -275,7 +269,7 @@ class ClientGroup(_Group["Client"]):
         server, own = await self._find(self._tools.find, name, self.list_tools)
         return await self.client(server).call_tool(own, arguments, **options)
 
-    async def list_prompts(self, *, only: Collection[str] | None = None) -> list[Entry[Prompt]]:
+    async def list_prompts(self, *, only: Collection[str] | None = None) -> list[GroupEntry[Prompt]]:
         """Return the prompts of all servers that can be reached, or `only` of some, by their names in the group."""
         return self._named(self._prompts, await self._ask_all(lambda client: client.list_prompts(), only))
 
@@ -286,11 +280,13 @@ class ClientGroup(_Group["Client"]):
         server, own = await self._find(self._prompts.find, name, self.list_prompts)
         return await self.client(server).get_prompt(own, arguments, **options)
 
-    async def list_resources(self, *, only: Collection[str] | None = None) -> list[Entry[Resource]]:
+    async def list_resources(self, *, only: Collection[str] | None = None) -> list[GroupEntry[Resource]]:
         """Return the resources of all servers that can be reached, or `only` of some, by their URIs."""
         return self._located(await self._ask_all(lambda client: client.list_resources(), only))
 
-    async def list_resource_templates(self, *, only: Collection[str] | None = None) -> list[Entry[ResourceTemplate]]:
+    async def list_resource_templates(
+        self, *, only: Collection[str] | None = None
+    ) -> list[GroupEntry[ResourceTemplate]]:
         """Return the resource templates of all servers that can be reached, or `only` of some."""
         return self._families(await self._ask_all(lambda client: client.list_resource_templates(), only))
 
@@ -357,7 +353,7 @@ class SyncClientGroup(_Group["SyncClient"]):
         """Close."""
         self.close()
 
-    def list_tools(self, *, only: Collection[str] | None = None) -> list[Entry[Tool]]:
+    def list_tools(self, *, only: Collection[str] | None = None) -> list[GroupEntry[Tool]]:
         """Return the tools of all servers that can be reached, or `only` of some, by their names in the group."""
         return self._named(self._tools, self._ask_all(lambda client: client.list_tools(), only))
 
@@ -368,7 +364,7 @@ class SyncClientGroup(_Group["SyncClient"]):
         server, own = self._find(self._tools.find, name, self.list_tools)
         return self.client(server).call_tool(own, arguments, **options)
 
-    def list_prompts(self, *, only: Collection[str] | None = None) -> list[Entry[Prompt]]:
+    def list_prompts(self, *, only: Collection[str] | None = None) -> list[GroupEntry[Prompt]]:
         """Return the prompts of all servers that can be reached, or `only` of some, by their names in the group."""
         return self._named(self._prompts, self._ask_all(lambda client: client.list_prompts(), only))
 
@@ -379,11 +375,11 @@ class SyncClientGroup(_Group["SyncClient"]):
         server, own = self._find(self._prompts.find, name, self.list_prompts)
         return self.client(server).get_prompt(own, arguments, **options)
 
-    def list_resources(self, *, only: Collection[str] | None = None) -> list[Entry[Resource]]:
+    def list_resources(self, *, only: Collection[str] | None = None) -> list[GroupEntry[Resource]]:
         """Return the resources of all servers that can be reached, or `only` of some, by their URIs."""
         return self._located(self._ask_all(lambda client: client.list_resources(), only))
 
-    def list_resource_templates(self, *, only: Collection[str] | None = None) -> list[Entry[ResourceTemplate]]:
+    def list_resource_templates(self, *, only: Collection[str] | None = None) -> list[GroupEntry[ResourceTemplate]]:
         """Return the resource templates of all servers that can be reached, or `only` of some."""
         return self._families(self._ask_all(lambda client: client.list_resource_templates(), only))
 

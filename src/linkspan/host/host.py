@@ -17,13 +17,12 @@ from typing import Any, Final, Self, TypeAlias, cast
 from linkspan.client.client import Client
 from linkspan.client.config import AskInput
 from linkspan.client.targets import ServerTarget, UnusableTarget, read_config
-from linkspan.core.extension import Extension
+from linkspan.core.extension import Extension, MakesExtension
 from linkspan.flows.answers import ElicitationAnswer, SamplingAnswer
-from linkspan.flows.client_errors import Change, ClientError, ClientEvent, Connected, ConnectError, Origin
-from linkspan.host.consent import Approval, Approver, Consent, Policy, UserLock, hints_of, settled
+from linkspan.flows.client_errors import Change, ClientError, ClientEvent, Connected, ConnectError, ServerOrigin
+from linkspan.host.consent import Approval, Approver, Consent, Policy, UserLock, hints_of, is_for_models, settled
 from linkspan.host.dialects import Tools, answer_block, native_tools, provider_of, read_tool_use
-from linkspan.host.dialects.schemas import Provider
-from linkspan.host.group import ClientGroup, Entry, ServerStatus, UnknownName, check_servers
+from linkspan.host.group import ClientGroup, GroupEntry, ServerStatus, UnknownName, check_servers
 from linkspan.host.memory import Memory, Pins, tool_key
 from linkspan.host.messages import ToolAnswer, ToolSpec, ToolUse
 from linkspan.host.results import (
@@ -31,21 +30,21 @@ from linkspan.host.results import (
     READ,
     SEARCH,
     Finder,
-    Problem,
     ResultStore,
+    UnknownResult,
     advice,
     failed,
     named,
     pictures,
     result_text,
 )
+from linkspan.host.toolsets import Toolset
+from linkspan.schema.provider_schemas import Provider
 from linkspan.text import clip
 from linkspan.types.base import JSONObject
 from linkspan.types.messages import CreateMessageParams, ElicitParams, ProgressParams, Tool
 from linkspan.wire.redaction import neutral, neutral_json
 from linkspan.wire.reports import Report
-
-__all__ = ["Host"]
 
 Elicitor: TypeAlias = Callable[[str, ElicitParams], ElicitationAnswer | Awaitable[ElicitationAnswer]]
 Sampler: TypeAlias = Callable[[str, CreateMessageParams], SamplingAnswer | Awaitable[SamplingAnswer]]
@@ -81,7 +80,8 @@ class Host:
         on_event: Callable[[ClientEvent], object] | None = None,
         on_stderr: Callable[[str, str], object] | None = None,
         on_report: Callable[[str, Report], object] | None = None,
-        extensions: Sequence[Extension] = (),
+        extensions: Sequence[Extension | MakesExtension] = (),
+        toolsets: Sequence[Toolset] = (),
         **options: Any,
     ) -> None:
         """Name the servers; each is anything that a client takes. One that is nothing of the kind has failed, like one that
@@ -97,6 +97,7 @@ class Host:
         - `on_stderr`: is given the name of a server and what it writes there.
         - `on_report`: is given the name of a server that is a .py file, and the records of its log, as a client's `on_report`.
         - `extensions`: those of all clients, such as `Tasks()`: a call that the server makes a task of is followed to its end.
+        - `toolsets`: tools of the host itself, such as `HostSkills()`.
         - `options`: for all clients, such as `timeouts=`.
         """
         check_servers("Host", servers)
@@ -108,8 +109,8 @@ class Host:
         self._store = ResultStore(result_budget)
         self._finder = Finder(tool_budget)
         self._on_event = on_event
-        self._entries: dict[str, Entry[Tool]] = {}
-        self._told: Sequence[ToolSpec] = ()
+        self._entries: dict[str, GroupEntry[Tool]] = {}
+        self._reported: Sequence[ToolSpec] = ()
         self._changed = True
         self._refreshing = asyncio.Lock()
         self._retry_at = 0.0
@@ -122,7 +123,10 @@ class Host:
         options["extensions"] = extensions
         clients = {name: self._client(name, target, options) for name, target in servers.items()}
         self.group = ClientGroup({name: client for name, client in clients.items() if client is not None})
-        self.group.reserve_tool_names(_OWN)
+        self._toolsets = {name: each for each in toolsets for name in each.names}
+        self.group.reserve_tool_names([*_OWN, *self._toolsets])
+        for toolset in toolsets:
+            toolset.join(self.group, self._consent, memory)
 
     def __repr__(self) -> str:
         return f"<Host of {', '.join(self.group.clients) or 'no servers'}: {len(self._entries)} tools>"
@@ -156,7 +160,7 @@ class Host:
                 **options,
             )
         except UnusableTarget as problem:
-            error = ConnectError(str(problem), Origin(name), phase="spawn")
+            error = ConnectError(str(problem), ServerOrigin(name), phase="spawn")
             self._unusable.append(ServerStatus(name, "failed", error=error))
             return None
 
@@ -223,22 +227,23 @@ class Host:
         background from time to time.
         """
         await self._refresh()
-        return [*self._finder.shown(self._specs()), *self._store.specs()]
+        more = [spec for each in dict.fromkeys(self._toolsets.values()) for spec in await each.specs()]
+        return [*self._finder.shown(self._specs()), *more, *self._store.specs()]
 
     async def tools(self, provider: Provider) -> Tools:
         """Return `specs` in a provider's format, for a request of your own; its `losses` names what the format cannot express.
 
         Raises: ValueError for an unknown provider.
         """
-        self._told = await self.specs()
-        return native_tools(self._told, provider)
+        self._reported = await self.specs()
+        return native_tools(self._reported, provider)
 
-    async def catalogue(self) -> list[Entry[Tool]]:
+    async def catalogue(self) -> list[GroupEntry[Tool]]:
         """Return the tools of all servers that can be reached, as these define them now, in the order of `specs`."""
         await self._refresh()
         return list(self._entries.values())
 
-    def tool(self, name: str) -> Entry[Tool] | None:
+    def tool(self, name: str) -> GroupEntry[Tool] | None:
         """Return the tool of this name in the catalogue, as its server defines it now; None for one of the host's own."""
         return self._entries.get(name)
 
@@ -255,7 +260,7 @@ class Host:
             specs.append(ToolSpec(name, about, neutral_json(shown.input_schema)))  # untrusted: bounded, nothing hidden
         return specs
 
-    def _key(self, entry: Entry[Tool]) -> str:
+    def _key(self, entry: GroupEntry[Tool]) -> str:
         client = self.group.client(entry.server)
         return tool_key(client.origin, client.directory, client.environment, entry.item.name)
 
@@ -268,7 +273,8 @@ class Host:
             self._changed = False
             there = [each.server for each in self.group.status() if each.state != "failed"]
             try:
-                found = {entry.name: entry for entry in await self.group.list_tools(only=there)}
+                tools = await self.group.list_tools(only=there)
+                found = {entry.name: entry for entry in tools if is_for_models(entry.item)}
             except BaseException:  # the caller was cancelled
                 self._changed = True
                 raise
@@ -306,13 +312,15 @@ class Host:
         Raises: ValueError for a `use` that is not a tool use; whatever `approve` raises.
         """
         if not isinstance(use, ToolUse):
-            use = read_tool_use(use, self._told)
+            use = read_tool_use(use, self._reported)
         if use.problem:
             return ToolAnswer(use.id, use.name, use.problem, is_error=True)
         started = on_start or (lambda: None)
         if use.name in _OWN:
             started()
             return self._call_own(use)
+        if (toolset := self._toolsets.get(use.name)) is not None:
+            return await toolset.call(use, started)
         await self._refresh()
         entry = self._entries.get(use.name)
         if entry is None:
@@ -320,7 +328,8 @@ class Host:
         client = self.group.client(entry.server)
         key = self._key(entry)
         definition = self._pins.definition(key, entry.item)
-        approval = Approval(entry.server, entry.item, use.arguments, definition.change, key)
+        caution = " ".join(filter(None, (each.caution(entry) for each in dict.fromkeys(self._toolsets.values()))))
+        approval = Approval(entry.server, entry.item, use.arguments, definition.change, key, caution)
         refusal = await self._consent.refusal(approval)
         if refusal is not None:
             return ToolAnswer(use.id, use.name, refusal, is_error=True)
@@ -349,7 +358,7 @@ class Host:
             return ToolAnswer(use.id, use.name, found)
         try:
             return ToolAnswer(use.id, use.name, self._store.call(use.name, use.arguments))
-        except Problem as problem:
+        except UnknownResult as problem:
             return ToolAnswer(use.id, use.name, str(problem), is_error=True)
 
     def _unknown(self, name: str) -> str:

@@ -25,17 +25,6 @@ from linkspan.wire.framing import EventReader
 from linkspan.wire.headers import media_type
 from linkspan.wire.redaction import redact
 
-__all__ = [
-    "Address",
-    "Backoff",
-    "HttpModel",
-    "ModelTimeouts",
-    "OutOfCredit",
-    "Unreachable",
-    "rejected",
-    "without_secrets",
-]
-
 _OVERLOADED: Final = "the provider is overloaded: ask again later"
 _STATUSES: Final[Mapping[int | None, str]] = {
     None: "there was no response",
@@ -328,7 +317,7 @@ class HttpModel:
             for event in (*decoder.feed(_json(await _whole(chunks, _MAX_ANSWER))), *decoder.end(done=True)):
                 yield event
             return
-        reader, ended, done, heard = EventReader(_MAX_EVENT), False, False, False
+        reader, ended, done, has_data = EventReader(_MAX_EVENT), False, False, False
         while not (ended or done or decoder.complete):
             chunk = await anext(chunks, None)
             ended = chunk is None  # the empty line that ends the last event is left out by some
@@ -337,11 +326,11 @@ class HttpModel:
             except ValueError as problem:
                 raise ModelError(f"invalid event stream: {problem}") from None
             for sent in received:
-                heard = heard or bool(sent.data)
+                has_data = has_data or bool(sent.data)
                 done = done or sent.data.strip() == _DONE
                 for event in decoder.feed(_json(sent.data)) if sent.data.strip() and not done else ():
                     yield event
-        if not heard:
+        if not has_data:
             shown = f"{kind[:60] or 'no content type'} and no events"
             raise ModelError(f"the response has {shown}: check that {self.address.url} is the URL of a model")
         for event in decoder.end(done=done):

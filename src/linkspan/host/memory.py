@@ -18,14 +18,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from linkspan.flows.client_errors import Origin
+from linkspan.flows.client_errors import ServerOrigin
 from linkspan.runtime.shared_files import read_shared, replace_shared, wait_for_lock
 from linkspan.types.base import JSON, JSONObject
 from linkspan.types.messages import Tool
 from linkspan.wire.redaction import is_secret_name, revealed
 from linkspan.wire.values import to_builtins
-
-__all__ = ["Definition", "Memory", "Pins", "tool_key"]
 
 _OWNER_ONLY: Final = 0o600
 _DIRECTORY: Final = 0o700
@@ -33,12 +31,12 @@ _LONGEST_LOCK: Final = 10.0
 """Seconds after which another host, which needs it for one small file, has stopped in the middle."""
 
 
-class _Kept(msgspec.Struct):
+class _RememberedFile(msgspec.Struct):
     allowed: set[str] = msgspec.field(default_factory=set[str])
     pins: dict[str, JSONObject] = msgspec.field(default_factory=dict[str, JSONObject])
 
 
-_Change: TypeAlias = Callable[[_Kept], object]
+_Change: TypeAlias = Callable[[_RememberedFile], object]
 
 
 class Memory:
@@ -52,14 +50,14 @@ class Memory:
         self.path = Path(path) if path is not None else None
         self.problem = ""
         """Why the file does not have what is remembered; then it is remembered as long as this object lives."""
-        self._kept = _Kept()
+        self._kept = _RememberedFile()
         self._state: object = None
         self._unsaved: list[_Change] = []
-        self._look()
+        self._refresh()
 
     def allows(self, what: str) -> bool:
         """Return whether the person allowed the tool with this key for good."""
-        self._look()
+        self._refresh()
         return what in self._kept.allowed
 
     def allow(self, what: str) -> None:
@@ -68,7 +66,7 @@ class Memory:
 
     def pinned(self, what: str) -> JSONObject | None:
         """Return the definition under which a tool was used first, or accepted last."""
-        self._look()
+        self._refresh()
         return self._kept.pins.get(what)
 
     def pin(self, what: str, definition: JSONObject) -> None:
@@ -79,13 +77,13 @@ class Memory:
     def forget(self) -> None:
         """Forget everything."""
 
-        def empty(kept: _Kept) -> None:
+        def empty(kept: _RememberedFile) -> None:
             kept.allowed.clear()
             kept.pins.clear()
 
         self._change(empty)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Read the file if it was replaced; what could not be written still holds."""
         if self.path is None or (state := _state_of(self.path)) == self._state:
             return
@@ -137,16 +135,16 @@ def _state_of(path: Path) -> object:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _read(path: Path) -> _Kept:
+def _read(path: Path) -> _RememberedFile:
     """Read what is kept; a damaged file is put aside. Raises: OSError."""
     try:
-        return msgspec.json.decode(read_shared(path), type=_Kept)
+        return msgspec.json.decode(read_shared(path), type=_RememberedFile)
     except FileNotFoundError:
-        return _Kept()
+        return _RememberedFile()
     except msgspec.DecodeError:
         with suppress(OSError):
             replace_shared(path, path.with_suffix(".damaged"))
-        return _Kept()
+        return _RememberedFile()
 
 
 @contextmanager
@@ -163,7 +161,7 @@ def _locked(path: Path) -> Generator[None]:
 _DIGITS = 16
 
 
-def tool_key(origin: Origin, directory: str | None, environment: Mapping[str, str], tool: str) -> str:
+def tool_key(origin: ServerOrigin, directory: str | None, environment: Mapping[str, str], tool: str) -> str:
     """Return a key for a tool. Another command or URL under the same name is another server.
 
     So is the same command in another directory, where `python server.py` may be anything, or with other variables, such as

@@ -14,29 +14,6 @@ import msgspec
 from linkspan.errors import LinkspanError
 from linkspan.types.base import JSON, JSONObject
 
-__all__ = [
-    "CHARACTERS_OF_A_TOKEN",
-    "AssistantMessage",
-    "Finished",
-    "Image",
-    "Message",
-    "Model",
-    "ModelError",
-    "ModelEvent",
-    "ModelRequest",
-    "Opaque",
-    "Text",
-    "TextDelta",
-    "ThoughtDelta",
-    "ToolAnswer",
-    "ToolMessage",
-    "ToolSpec",
-    "ToolUse",
-    "Usage",
-    "UserMessage",
-]
-
-
 CHARACTERS_OF_A_TOKEN: Final = 4
 """What budgets count with, where no provider does: about right for most texts and models."""
 
@@ -47,7 +24,7 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
     text: str
 
 
-class Image(msgspec.Struct, frozen=True, tag="image"):
+class Picture(msgspec.Struct, frozen=True, tag="image"):
     """A picture, base64, for models that see."""
 
     data: str
@@ -83,13 +60,13 @@ class ToolAnswer(msgspec.Struct, frozen=True):
     name: str
     text: str
     is_error: bool = False
-    images: Sequence[Image] = ()
+    images: Sequence[Picture] = ()
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag="user"):
     """The person speaks."""
 
-    parts: Sequence[Text | Image]
+    parts: Sequence[Text | Picture]
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant"):

@@ -32,6 +32,7 @@ from linkspan.host.http_model import (
 )
 from linkspan.host.messages import Model, ModelError, ModelEvent, ModelRequest
 from linkspan.host.scripted import ScriptedModel, read_script
+from linkspan.plugins import MODELS, added, names_added
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.wire.redaction import redact
 
@@ -104,6 +105,9 @@ _PROVIDERS: Final = {
 def open_model(name: str, *, key: str | None = None, environ: Mapping[str, str] | None = None, **options: Any) -> Model:
     """Return the model of this name; keys come from the environment unless `key` is given. Nothing is sent yet.
 
+    A provider that is not built in may come from another distribution: an entry point of the group "linkspan.models" with its
+    name is a function `(name, *, key, **options)` that returns a `Model`.
+
     `options` are those of `HttpModel`: `options`, `headers`, `timeouts`, `backoff`. Raises: UnusableModel, a ValueError.
 
         model = open_model("anthropic:claude-sonnet-4-5")
@@ -127,7 +131,11 @@ def open_model(name: str, *, key: str | None = None, environ: Mapping[str, str] 
         except ValueError as problem:
             raise UnusableModel(str(problem)) from None
     if provider not in _PROVIDERS:
-        raise UnusableModel(f"there is no provider {provider!r}: write {_SPELLINGS}")
+        if (made := added(MODELS, provider)) is not None:
+            opened: Model = made(model, key=key, **options)
+            return opened
+        others = "".join(f", {each}:NAME" for each in names_added(MODELS))
+        raise UnusableModel(f"there is no provider {provider!r}: write {_SPELLINGS}{others}")
     return _of_provider(provider, model, key, given, options)
 
 

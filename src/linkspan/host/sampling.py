@@ -15,19 +15,17 @@ from linkspan.host.consent import settled
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
-    Image,
     Message,
     Model,
     ModelError,
     ModelRequest,
+    Picture,
     Text,
     TextDelta,
     UserMessage,
 )
 from linkspan.types.base import ImageContent, TextContent, is_array
 from linkspan.types.messages import CreateMessageParams, CreateMessageResult
-
-__all__ = ["SamplingApprover", "sample_with", "sampling_request"]
 
 SamplingApprover: TypeAlias = Callable[[str, CreateMessageParams], bool | Awaitable[bool]]
 """Is given the server's name and what it wants; True lets the model answer."""
@@ -77,13 +75,13 @@ def sampling_request(params: CreateMessageParams) -> ModelRequest:
     messages: list[Message] = []
     for message in params.messages:
         content: Any = message.content
-        parts: list[Text | Image] = []
+        parts: list[Text | Picture] = []
         for block in content if is_array(content) else [content]:
             match block:
                 case TextContent():
                     parts.append(Text(block.text))
                 case ImageContent():
-                    parts.append(Image(block.data, block.mime_type))
+                    parts.append(Picture(block.data, block.mime_type))
                 case _:
                     raise Refused("only texts and pictures can be shown to this model")
         texts = [part for part in parts if isinstance(part, Text)]

@@ -30,8 +30,6 @@ from linkspan.host.messages import (
 )
 from linkspan.types.base import JSON, JSONObject, is_object
 
-__all__ = ["Line", "Reply", "ScriptedModel", "last_words", "read_script", "use"]
-
 _PIECE: Final = re.compile(r"\S+\s*|\s+")
 
 

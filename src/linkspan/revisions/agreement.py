@@ -27,19 +27,6 @@ from linkspan.types.messages import (
 from linkspan.wire.jsonrpc import ErrorResponse, RequestId, encode
 from linkspan.wire.values import decode_open, to_builtins
 
-__all__ = [
-    "Agreement",
-    "ClientProfile",
-    "Opening",
-    "agree_modern",
-    "agree_on_handshake",
-    "before_agreement",
-    "choose",
-    "handshake_params",
-    "offered_versions",
-    "opening",
-]
-
 _NO_CAPABILITIES = ServerCapabilities()
 
 
@@ -64,12 +51,15 @@ class Agreement(msgspec.Struct, frozen=True):
     settled: bool = True
     """False for what a client only proposes so far."""
 
-    def params(self, body: bytes, token: RequestId | None = None, meta: bytes = b"") -> bytes | None:
+    def params(
+        self, body: bytes, token: RequestId | None = None, meta: bytes = b"", envelope: bytes | None = None
+    ) -> bytes | None:
         """Return the params of one request: `body` (an encoded object), its progress token and members of its own.
 
-        `meta` are encoded members for `_meta`, without braces. None means that the request needs no params.
+        `meta` are encoded members for `_meta`, without braces; `envelope` stands in the place of the one that was agreed on.
+        None means that the request needs no params.
         """
-        members = self.envelope
+        members = self.envelope if envelope is None else envelope
         if token is not None:
             token_member = b'"progressToken":%b' % (b"%d" % token if type(token) is int else encode(token))
             members = b"%b,%b" % (members, token_member) if members else token_member
@@ -80,6 +70,10 @@ class Agreement(msgspec.Struct, frozen=True):
         if body == b"{}":
             return b'{"_meta":{%b}}' % members
         return b'%b,"_meta":{%b}}' % (body[:-1], members)
+
+    def speaking(self, profile: ClientProfile, level: LoggingLevel | None) -> bytes | None:
+        """Return the envelope of a request for which the client declares other capabilities; None in the handshake era."""
+        return None if self.revision.era == "legacy" else _envelope(self.revision, profile, level)
 
     def at_level(self, level: LoggingLevel | None, profile: ClientProfile) -> Agreement:
         """Return the same agreement with another least level of log messages, which only the envelope can say."""

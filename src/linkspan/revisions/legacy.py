@@ -64,8 +64,6 @@ from linkspan.wire.jsonrpc import (
 )
 from linkspan.wire.values import to_builtins
 
-__all__ = ["OWN_METHODS", "Agreed", "LegacySession"]
-
 OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """What a session answers itself."""
 
@@ -96,7 +94,7 @@ class Agreed(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Round(msgspec.Struct):
+class _QuestionRound(msgspec.Struct):
     """The questions that one request waits for."""
 
     request: Request
@@ -104,7 +102,10 @@ class _Round(msgspec.Struct):
     deadline: float
     waiting: dict[RequestId, tuple[str, str]]
     """Our request's id to the key and the method of its question."""
+    holds: bool
+    """The handler waits, and receives what is refused."""
     answers: dict[str, JSON] = msgspec.field(default_factory=dict[str, JSON])
+    refusals: dict[str, RemoteProtocolError] = msgspec.field(default_factory=dict[str, RemoteProtocolError])
 
 
 class LegacySession:
@@ -130,9 +131,9 @@ class LegacySession:
         self._limits = server.profile.limits
         self._random = random
         self._asked = 0
-        self._rounds: dict[RequestId, _Round] = {}  # the oldest first
+        self._rounds: dict[RequestId, _QuestionRound] = {}  # the oldest first
         self.rounds_of: dict[RequestId, int] = {}  # of the requests that have asked, how often they did
-        self._round_of_question: dict[RequestId, _Round] = {}
+        self._round_of_question: dict[RequestId, _QuestionRound] = {}
         self.peer = Peer(_own_revision(server))
         self.log_level: LoggingLevel | None = _DEFAULT_LOG_LEVEL if lasting else None
         self.negotiated = False
@@ -213,7 +214,7 @@ class LegacySession:
         self.ready = self.negotiated
         self.changes += 1
 
-    def hears_of(self, kind: str | None, uri: str | None) -> bool:
+    def listens_for(self, kind: str | None, uri: str | None) -> bool:
         """Return whether the client was promised notifications of a change: of a list (SRV-4), or of a resource it watches."""
         return self.ready and self._notifies and (kind in self._announced if uri is None else uri in self.subscriptions)
 
@@ -288,7 +289,7 @@ class LegacySession:
             self.rounds_of.pop(request.id, None)
             return _failure(request, f"{self._limits.max_running} requests already wait for the user (max_running)")
         self.rounds_of[request.id] = rounds
-        current = _Round(request, outcome.state, now + self._limits.input_timeout, {})
+        current = _QuestionRound(request, outcome.state, now + self._limits.input_timeout, {}, outcome.holds)
         self._rounds[request.id] = current
         messages: list[bytes] = []
         for key, question in outcome.requests.items():
@@ -317,6 +318,7 @@ class LegacySession:
         request = current.request
         request.input_responses = Raw(encode(current.answers))
         request.request_state = current.state
+        request.refusals = current.refusals
         return request
 
     def receive_answer(self, response: Response) -> RequestId | None:
@@ -336,20 +338,22 @@ class LegacySession:
     def receive_refusal(self, response: ErrorResponse) -> tuple[Request, Outcome, list[bytes]] | RequestId | None:
         """Take the client's error for one of our requests.
 
-        Refusing a form is a `cancel`, as in the modern era. A failure of the client is not, and there is no answer that
-        refuses sampling or roots (SAM-10), so the request ends: the result is the request, its outcome, and the messages that
-        withdraw its other questions.
+        Refusing a form is a `cancel`, as in the modern era. A call that waits receives any other error. Elsewhere the request
+        ends: a failure of the client does not answer, and nothing refuses sampling or roots (SAM-10). The result then is
+        the request, its outcome, and the messages that withdraw its other questions.
         """
         if response.id is None or (current := self._round_of_question.get(response.id)) is None:
             return None
         key, method = current.waiting[response.id]
         request = current.request
-        if (
-            method == ELICIT and response.code != INTERNAL_ERROR
-        ):  # a failure of the client is nothing that its user said
+        is_cancel = method == ELICIT and response.code != INTERNAL_ERROR  # a failure is nothing that its user said
+        if is_cancel or current.holds:
             del self._round_of_question[response.id]
             del current.waiting[response.id]
-            current.answers[key] = {"action": "cancel"}
+            if is_cancel:
+                current.answers[key] = {"action": "cancel"}
+            else:
+                current.refusals[key] = RemoteProtocolError(response.code, response.message, response.data)
             return request.id
         return self._give_up(
             response.id, "refused", f"The client refused {key!r}: {response.message} ({response.code})"

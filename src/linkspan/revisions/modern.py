@@ -31,23 +31,6 @@ from linkspan.types.messages import LOG_LEVELS, CallToolResult, DiscoverResult, 
 from linkspan.wire.jsonrpc import RequestId, encode, encode_response
 from linkspan.wire.values import to_builtins
 
-__all__ = [
-    "CAPABILITIES",
-    "CLIENT_INFO",
-    "LOG_LEVEL",
-    "NO_ENVELOPE",
-    "PROTOCOL_VERSION",
-    "SERVER_INFO",
-    "SUBSCRIPTION_ID",
-    "Envelope",
-    "discover",
-    "encode_answer",
-    "encode_result",
-    "input_requests",
-    "read_envelope",
-    "result_suffix",
-]
-
 PROTOCOL_VERSION: Final = META_PREFIX + "protocolVersion"
 CAPABILITIES: Final = META_PREFIX + "clientCapabilities"
 CLIENT_INFO: Final = META_PREFIX + "clientInfo"
@@ -224,13 +207,13 @@ def _encode_outcome(request: Request, outcome: Wire | Encoded | Raw | InputRequi
         if isinstance(outcome, Encoded):
             return outcome.body
         return bytes(outcome) if isinstance(outcome, Raw) else encode_as(request.peer.revision, outcome)
-    if type(outcome) is CallToolResult and outcome.meta is None:
+    if type(outcome) is CallToolResult and outcome.meta is None and not outcome.__dict__:
         return b"%b,%b" % (encode(outcome)[:-1], suffix)  # never empty: `content` is always there
     if isinstance(outcome, Raw):
         return _merged(outcome, suffix)
     if isinstance(outcome, InputRequired):
         return _merged(encode(_input_required(outcome)), suffix)
-    if getattr(outcome, "meta", None):
+    if getattr(outcome, "meta", None) or (isinstance(outcome, Wire) and outcome.__dict__):
         return _merged(encode(to_builtins(outcome)), suffix)
     body = outcome.body if isinstance(outcome, Encoded) else encode(outcome)
     return b"{" + suffix if body == b"{}" else b"%b,%b" % (body[:-1], suffix)

@@ -34,43 +34,16 @@ from linkspan.types.messages import (
 from linkspan.wire.jsonrpc import RequestId
 from linkspan.wire.values import Limits, from_builtins
 
-__all__ = [
-    "CREDENTIALS",
-    "ELICIT",
-    "LIST_ROOTS",
-    "NOTHING",
-    "NOTHING_SHOWN",
-    "NO_FACTS",
-    "SAMPLE",
-    "Access",
-    "Alias",
-    "Encoded",
-    "EncodedToolResult",
-    "Grant",
-    "InputRequest",
-    "InputRequired",
-    "Observer",
-    "Outcome",
-    "Peer",
-    "Request",
-    "ServerFacts",
-    "ServerProfile",
-    "Span",
-    "TransportInfo",
-    "log_facts",
-    "missing_capability",
-    "read_implementation",
-    "read_only",
-    "stay",
-    "unsayable",
-]
-
 ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"
 LIST_ROOTS = "roots/list"
+PING = "ping"
 
 NOTHING: Mapping[str, JSON] = MappingProxyType({})
 """An empty mapping that cannot be filled."""
+
+NOTHING_REFUSED: Mapping[str, RemoteProtocolError] = MappingProxyType({})
+"""No question was refused."""
 
 NOTHING_SHOWN: frozenset[object] = frozenset()
 """Of the items that only some callers see, this one sees none."""
@@ -151,7 +124,7 @@ class Grant(msgspec.Struct, frozen=True):
     """The key that the token is bound to (RFC 9449), whose possession each request proves."""
 
 
-class Access(Protocol):
+class TokenAccess(Protocol):
     """What the transport can do with the token of a request, without showing it to the code that serves the request."""
 
     def holds(self) -> bool:
@@ -180,7 +153,7 @@ class TransportInfo(msgspec.Struct, frozen=True):
     """The IP address at the other end of the socket, which may be a proxy's."""
     grant: Grant | None = None
     """What the token of the request allows, where the server verifies tokens."""
-    access: Access | None = None
+    access: TokenAccess | None = None
 
 
 NO_FACTS = TransportInfo()
@@ -196,7 +169,7 @@ class InputRequest(msgspec.Struct, frozen=True):
     params: Wire | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in _QUESTIONS:
+        if self.method not in _QUESTIONS and self.method != PING:
             raise ValueError(f"a client can be asked {', '.join(_QUESTIONS)}; not {self.method!r}")
 
 
@@ -208,6 +181,8 @@ class InputRequired(msgspec.Struct, frozen=True):
 
     requests: Mapping[str, InputRequest] = msgspec.field(default_factory=dict[str, InputRequest])
     state: str | None = None
+    holds: bool = False
+    """The handler waits for the answers, and receives a refusal of the client as its answer."""
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -300,6 +275,8 @@ class Request(msgspec.Struct, eq=False):
     """Send a notification that belongs to the request it is given, this one; it comes before the response."""
     close_stream: Callable[[], bool] = stay
     """End the stream on which the answer would go; the client comes back for it. False where that is not possible."""
+    session: str | None = None
+    """Names the connection, or the handshake session over HTTP, that it came in; None over HTTP without a session."""
     is_notification: bool = False
     """No response is sent: a custom method came without an id."""
     cancelled: bool = False
@@ -308,6 +285,10 @@ class Request(msgspec.Struct, eq=False):
     """The time of its handler is over, and the client has the answer."""
     observer: Observer | None = None
     """Notified of the end while no call of the request runs: it waits for a handshake client's answers."""
+    waiting: Observer | None = None
+    """The same, for a call that waits for these answers."""
+    refusals: Mapping[str, RemoteProtocolError] = NOTHING_REFUSED
+    """What a handshake client answered to questions of a call that waits, where it refused them."""
     spans: list[Span] | None = None
     """Those that have not ended, where requests are watched."""
     trace: str | None = None
@@ -324,6 +305,8 @@ class Request(msgspec.Struct, eq=False):
     """The conditions that hold for its caller, of those that it concerns: what depends on others does not exist for it."""
     alias: Alias | None = None
     """What its caller calls the item that it is about, while a mounted server serves it, whose own name is in the params."""
+    on_stop: Callable[[str | None], object] | None = None
+    """Called with the reason when the request is cancelled or its time is over: with a lock held, so it must not block."""
 
     @property
     def target(self) -> str | None:
@@ -342,10 +325,14 @@ class Request(msgspec.Struct, eq=False):
         """Note that the client does not want the answer any more."""
         self.cancelled = True
         self.cancel_reason = reason
+        if self.on_stop is not None:
+            self.on_stop(reason)
 
     def stop(self) -> None:
         """Note that the time of the handler is over."""
         self.stopped = True
+        if self.on_stop is not None:
+            self.on_stop("timed out")
 
     def take_spans(self) -> list[Span]:
         """Return the spans that have not ended, once: a cancellation and the end of the handler may come at the same time."""
@@ -359,8 +346,8 @@ class Request(msgspec.Struct, eq=False):
 
     def take_observers(self) -> Sequence[Observer]:
         """Return those who still wait for the end of the request, once."""
-        observer, self.observer = self.observer, None
-        return (observer, *self.take_spans()) if observer is not None else self.take_spans()
+        observers, self.observer, self.waiting = (self.waiting, self.observer), None, None
+        return (*(each for each in observers if each is not None), *self.take_spans())
 
 
 def log_facts(request: Request | None = None) -> dict[str, object]:
@@ -448,6 +435,8 @@ def read_implementation(value: JSON) -> Implementation | None:
 
 def missing_capability(peer: Peer, request: InputRequest) -> dict[str, JSON] | None:
     """Return the ClientCapabilities that `request` needs and `peer` did not declare, or None (MRTR-S4, MSG-45)."""
+    if request.method == PING:
+        return None
     if request.method == LIST_ROOTS:
         return None if peer.supports("roots") else {"roots": {}}
     if request.method == SAMPLE:

@@ -9,8 +9,6 @@ import msgspec
 
 from linkspan.types.base import Wire
 
-__all__ = ["Era", "Fields", "Revision"]
-
 Era = Literal["legacy", "modern"]
 Fields = Mapping[type[Wire], tuple[str, ...]]
 

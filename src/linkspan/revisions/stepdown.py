@@ -45,15 +45,14 @@ from linkspan.types.messages import (
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import to_builtins
 
-__all__ = ["encode_as", "is_told", "knows_field", "plan_for", "step_down"]
-
 _OPENING_BRACE = ord("{")
 Plan: TypeAlias = Callable[[JSONObject], JSONObject]
 
 
 def encode_as(revision: Revision, value: Wire) -> bytes:
     """Encode what `revision` can say of `value`; the newest one can say all of it."""
-    return encode(value if revision is LATEST else step_down(revision, value))
+    stepped = value if revision is LATEST else step_down(revision, value)
+    return encode(to_builtins(stepped) if stepped is value and value.__dict__ else stepped)
 
 
 def step_down(revision: Revision, value: Wire) -> Wire | JSON:
@@ -142,8 +141,8 @@ def _block(revision: Revision, block: JSON, known: frozenset[str]) -> JSON:
         return block
     members: JSONObject = block
     if members["type"] not in known:
-        told: JSONObject = {"annotations": members["annotations"]} if "annotations" in members else {}
-        kind, members = TextContent, {"type": "text", "text": _in_words(members)} | told
+        reported: JSONObject = {"annotations": members["annotations"]} if "annotations" in members else {}
+        kind, members = TextContent, {"type": "text", "text": _in_words(members)} | reported
     plan = plan_for(revision, kind)
     return plan(members) if plan is not None else members
 
@@ -197,12 +196,12 @@ def _call_result(revision: Revision, members: JSONObject) -> JSONObject:
         if not says_it:
             members = {name: each for name, each in members.items() if name != "structuredContent"}
             texts = [each["text"] for each in content if is_object(each) and isinstance(each.get("text"), str)]
-            if not content or not (is_object(value) or is_told(texts, _json(value))):
+            if not content or not (is_object(value) or is_stated(texts, _json(value))):
                 content.append({"type": "text", "text": _json(value)})
     return members | {"content": content}
 
 
-def is_told(texts: Iterable[str], value: str) -> bool:
+def is_stated(texts: Iterable[str], value: str) -> bool:
     """Return whether one of the texts contains a JSON value already: as JSON in any layout, or as the bare string."""
     wanted: JSON = msgspec.json.decode(value)
     for text in texts:

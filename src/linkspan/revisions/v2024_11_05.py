@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from linkspan.revisions.record import Revision
 
-__all__ = ["REVISION"]
-
 REVISION = Revision(
     date="2024-11-05",
     era="legacy",

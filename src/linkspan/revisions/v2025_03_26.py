@@ -8,8 +8,6 @@ from __future__ import annotations
 from linkspan.revisions.v2024_11_05 import REVISION as PREDECESSOR
 from linkspan.types.messages import ProgressParams, ServerCapabilities, Tool
 
-__all__ = ["REVISION"]
-
 REVISION = PREDECESSOR.evolve(
     "2025-03-26",
     new_content=("audio",),

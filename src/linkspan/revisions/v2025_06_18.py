@@ -27,8 +27,6 @@ from linkspan.types.messages import (
     Tool,
 )
 
-__all__ = ["REVISION"]
-
 REVISION = PREDECESSOR.evolve(
     "2025-06-18",
     add=("elicitation/create",),

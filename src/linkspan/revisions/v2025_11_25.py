@@ -18,8 +18,6 @@ from linkspan.types.messages import (
     Tool,
 )
 
-__all__ = ["REVISION"]
-
 REVISION = PREDECESSOR.evolve(
     "2025-11-25",
     add_notifications=("notifications/elicitation/complete",),

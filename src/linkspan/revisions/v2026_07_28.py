@@ -21,8 +21,6 @@ from linkspan.types.messages import (
     ReadResourceResult,
 )
 
-__all__ = ["REVISION"]
-
 REVISION = PREDECESSOR.evolve(
     "2026-07-28",
     add=("server/discover", "subscriptions/listen"),

@@ -14,12 +14,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from linkspan.runtime.forks import keep, lead_nowhere, start_afresh_with
+from linkspan.runtime.forks import keep, point_to_devnull, start_afresh_with
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-__all__ = ["BackgroundLoop", "background_loop", "run_awaitable"]
 
 ResultT = TypeVar("ResultT")
 
@@ -81,7 +79,7 @@ class BackgroundLoop:
         sockets = (each.get_extra_info("socket") for each in getattr(self.loop, "_transports", {}).values())
         opened |= {each.fileno() for each in sockets if each is not None}
         fileno = getattr(self._selector, "fileno", None)  # of epoll: what is done to it, is done to the parent's
-        lead_nowhere([*opened, *([fileno()] if fileno is not None else [])])
+        point_to_devnull([*opened, *([fileno()] if fileno is not None else [])])
 
     def _serve(self) -> None:
         loop = self.loop

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import operator
+import os
 import sys
 import threading
 import time
@@ -31,21 +32,13 @@ from linkspan.core.call import (
     run_call,
 )
 from linkspan.revisions.neutral import log_facts
+from linkspan.runtime.deferred import Deferred
 from linkspan.runtime.forks import renew
 from linkspan.runtime.workers import MAX_WORKERS, Shares, Workers
 
 if TYPE_CHECKING:
     import logging
     from asyncio import AbstractEventLoop, Task
-
-__all__ = [
-    "CLEANUP",
-    "CallRunner",
-    "Connect",
-    "Connectable",
-    "Connection",
-    "Driver",
-]
 
 
 class Connection(RunsCalls, Protocol):
@@ -307,11 +300,22 @@ class CallRunner:
         return []
 
     def _start_awaiting(self, connection: RunsCalls, call: Call, awaitable: Awaitable[object]) -> object:
-        if type(awaitable) is Postponed:
+        if type(awaitable) is Deferred:
+            awaitable.then(partial(self._finish_deferred, connection, call))
+        elif type(awaitable) is Postponed:
             self._postpone(connection, awaitable)
         else:
             self.perform(connection, self._start(connection, call, awaitable))
         return LATER
+
+    def _finish_deferred(self, connection: RunsCalls, call: Call, value: object) -> None:
+        """End a call with a value that came later, in the thread that has brought it: hooks of the author's run elsewhere."""
+        end = partial(connection.finish, call, value)
+        if call.hooked:
+            self._endings.submit_or_run(partial(self._end, connection, end))
+            return
+        self.perform(connection, end())
+        self._flush()
 
     def _postpone(self, connection: RunsCalls, postponed: Postponed) -> None:
         """Run a call again, in its context, once the lifespan is entered; one after the other where several wait."""
@@ -446,7 +450,7 @@ class Driver(CallRunner):
             on_task_end=on_task_end or flush,
         )
         self.lock = threading.RLock()
-        self.connection = connect(ports=Ports(self.lock, flush, congested, sending))
+        self.connection = connect(ports=Ports(self.lock, flush, congested, sending, session=os.urandom(8).hex()))
         if (lifespan := self.connection.lifespan) is not None:
             lifespan.attach(self)
         if (background := self.connection.background) is not None:

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Protocol, TypeAlias, TypeGuard, runtime_checkable
 
-__all__ = ["AsyncChannel", "Channel", "OpenChannel", "as_line", "is_async", "messages"]
-
 
 class Channel(Protocol):
     """A channel for threads: one reads, another sends."""

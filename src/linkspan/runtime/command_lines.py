@@ -14,8 +14,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-__all__ = ["command_line", "find_program", "split_command", "split_windows_line", "windows_command"]
-
 _ENDINGS: Final = ".com;.exe;.bat;.cmd"
 _BATCH: Final = (".bat", ".cmd")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9#$*+\-./:?@\\_\u00a0-\U0010ffff]+(?<!\\)")

@@ -8,6 +8,7 @@ import select
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
@@ -15,27 +16,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 if TYPE_CHECKING:
     import socket
 
-__all__ = [
-    "CHUNK",
-    "POLLIN",
-    "POLLOUT",
-    "Bytes",
-    "DescriptorWaiter",
-    "Outbox",
-    "Outlet",
-    "Poll",
-    "Readable",
-    "Source",
-    "WakePipe",
-    "Writer",
-    "can_poll",
-    "open_poll",
-    "read_some",
-    "write_all",
-]
-
 CHUNK: Final = 65536
 """Bytes per read. More makes the allocator map memory for each read, which costs ten times the read."""
+
+_GROWN: Final = 1 << 20
+"""Bytes of room of a pipe that has been grown: what an unprivileged process may ask for."""
 
 _LONGEST_WAIT: Final = 86_400.0
 """Seconds; the system counts milliseconds in an int, and who waits looks again anyway."""
@@ -234,6 +219,32 @@ class Outlet:
         return rest
 
 
+class PipeRoom:
+    """The room of a pipe, which is grown while messages pass that do not fit it. Only Linux can; a refusal changes nothing.
+
+    It is not kept grown: all pipes of a user together may have 64 MiB, and when these are used up, new ones get 8 KiB (pipe(7)).
+    """
+
+    __slots__ = ("_fd", "is_grown")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self.is_grown = False
+
+    def resize(self, *, grown: bool) -> None:
+        """Grow it, or let it be as new pipes are; the one at the other end may have done the opposite meanwhile."""
+        if sys.platform == "linux":
+            import fcntl
+
+            with suppress(OSError):  # no pipe, more in it than would fit, or nothing left for this user
+                fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _GROWN if grown else CHUNK)
+                self.is_grown = grown
+
+    def follow(self, data: bytes) -> None:
+        """Follow a read that was full, or one of a pipe that is grown: grow it up to the end of a line."""
+        self.resize(grown=not data.endswith(b"\n"))
+
+
 class Readable:
     """What can be waited for and read, on every system: the end of a pipe, standard input, a process that ends.
 
@@ -241,7 +252,7 @@ class Readable:
     The one who made it closes it; the descriptor that it was given stays its owner's.
     """
 
-    __slots__ = ("__weakref__", "_fd", "_owned", "_socket", "ended", "on_end", "read")
+    __slots__ = ("__weakref__", "_fd", "_owned", "_socket", "ended", "on_end", "read", "room")
 
     read: Callable[[int], bytes]
     """Returns up to so many bytes, and nothing at the end. Raises: BlockingIOError; OSError after a hang-up."""
@@ -250,6 +261,8 @@ class Readable:
         """Read `fd`; it is closed with this object if it is `owned`. It must be `pumped` where it cannot be waited for."""
         self._fd = fd
         self._owned = owned
+        self.room = PipeRoom(fd)
+        """What each reader lets `follow` what it has read."""
         self._socket: socket.socket | None = None
         self.ended = False
         """Whether the thread has seen the end, perhaps long before it is read."""
@@ -268,6 +281,13 @@ class Readable:
         """From now on `read` raises BlockingIOError where there is nothing to read yet."""
         if sys.platform != "win32" and self._socket is None:
             os.set_blocking(self._fd, False)
+
+    def read_chunk(self) -> bytes:
+        """Read up to `CHUNK` bytes of lines; the pipe is grown from the first read that is full to the end of a line."""
+        data = self.read(CHUNK)
+        if len(data) == CHUNK or self.room.is_grown:
+            self.room.follow(data)
+        return data
 
     def copy(self) -> Readable:
         """Return another one for the same input, which needs no other to be closed in time."""
@@ -325,6 +345,7 @@ class Writer:
         self._room = threading.Condition(lock)
         self._fd = fd
         self._outlet = Outlet(fd)
+        self._pipe = PipeRoom(fd)
         self.bound = bound
         self._on_change = on_change
         self._pending: list[bytes] = []
@@ -365,6 +386,8 @@ class Writer:
                 self._writing = True
                 self.unsent += len(data)
         while data:
+            if len(data) > CHUNK or self._pipe.is_grown:
+                self._pipe.resize(grown=len(data) > CHUNK)
             try:
                 rest = self._outlet.write_some(data)
             except OSError as error:
@@ -429,6 +452,8 @@ class Writer:
 
     def _write(self, data: Bytes) -> None:
         while data:
+            if len(data) > CHUNK or self._pipe.is_grown:
+                self._pipe.resize(grown=len(data) > CHUNK)
             try:
                 write_all(self._fd, data)
             except OSError as error:

@@ -15,8 +15,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Directory", "FileFacts", "OneFile", "type_of_name"]
-
 _MORE_TYPES: Final = {
     ".flac": "audio/flac",
     ".ipynb": "application/x-ipynb+json",

@@ -23,8 +23,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-__all__ = ["NO_FORK", "Afresh", "ForkedLock", "depth", "keep", "lead_nowhere", "renew", "start_afresh_with"]
-
 
 class Afresh(Protocol):
     """What must be made anew in a forked child."""
@@ -56,27 +54,27 @@ def renew(thing: Afresh) -> None:
     _renewed.add(thing)
 
 
-class _Kept(msgspec.Struct, gc=False):
+class _KeptForEver(msgspec.Struct, gc=False):
     """Refers to itself, which no collector sees: it stays until the process has ended, and what it holds does."""
 
     things: tuple[object, ...]
-    itself: _Kept | None = None
+    itself: _KeptForEver | None = None
 
 
 def keep(*things: object) -> None:
     """In a child: hold what is the parent's, so that it is never collected, which closes connections and runs `finally`."""
-    kept = _Kept(things)
+    kept = _KeptForEver(things)
     kept.itself = kept
 
 
-def lead_nowhere(fds: Iterable[int]) -> None:
+def point_to_devnull(fds: Iterable[int]) -> None:
     """Point descriptors to /dev/null: their numbers stay taken, and nothing that is done with them reaches the other end."""
     with suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_RDWR)
+        sink = os.open(os.devnull, os.O_RDWR)
         for fd in fds:
             with suppress(OSError):
-                os.dup2(nowhere, fd, inheritable=False)
-        os.close(nowhere)
+                os.dup2(sink, fd, inheritable=False)
+        os.close(sink)
 
 
 class ForkedLock:

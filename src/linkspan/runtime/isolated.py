@@ -21,9 +21,7 @@ import msgspec
 from linkspan.errors import RequestCancelled, ToolError
 from linkspan.runtime.forks import renew
 from linkspan.runtime.process import signal_name, start_group
-from linkspan.server.limits import Isolation, Reply
-
-__all__ = ["OUT_OF_MEMORY", "ProcessPool", "Request", "Start", "read_frame", "write_frame"]
+from linkspan.server.limits import Isolation, ProcessReply
 
 _LENGTH: Final = struct.Struct("!Q")
 _TICK: Final = 0.05
@@ -39,7 +37,7 @@ class Start(msgspec.Struct):
     path: list[str]
 
 
-class Request(msgspec.Struct):
+class ProcessCall(msgspec.Struct):
     """A call."""
 
     arguments: msgspec.Raw
@@ -60,7 +58,7 @@ class ProcessPool:
         self._idle: list[_Process] = []
         self._room = threading.Semaphore(self._isolation.processes)
 
-    def __call__(self, arguments: bytes, *, repair: bool, cancelled: Callable[[], bool]) -> Reply:
+    def __call__(self, arguments: bytes, *, repair: bool, cancelled: Callable[[], bool]) -> ProcessReply:
         """Run a call and wait for it. Raises: ToolError if it exceeds a limit, or its process ends; RequestCancelled."""
         while not self._room.acquire(timeout=_TICK):
             if cancelled():
@@ -69,7 +67,7 @@ class ProcessPool:
             process = self._idle.pop() if self._idle else _Process(self._isolation)
             try:
                 process.load(cancelled)
-                reply = process.call(Request(msgspec.Raw(arguments), repair), cancelled)
+                reply = process.call(ProcessCall(msgspec.Raw(arguments), repair), cancelled)
             except BaseException:
                 process.kill()
                 raise
@@ -118,7 +116,7 @@ class _Process:
             raise RuntimeError(f"{self._isolation.tool} cannot start in a process of its own: {problem.decode()}")
         self._is_loaded = True
 
-    def call(self, request: Request, cancelled: Callable[[], bool]) -> Reply:
+    def call(self, request: ProcessCall, cancelled: Callable[[], bool]) -> ProcessReply:
         """Run a call. Raises: ToolError if it takes too long, or if the process ends; RequestCancelled."""
         self._send(request)
         return _reply.decode(self._receive(self._isolation.timeout, cancelled, "was stopped after"))
@@ -187,6 +185,6 @@ def write_frame(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-_reply: Final = msgspec.json.Decoder(Reply)
+_reply: Final = msgspec.json.Decoder(ProcessReply)
 OUT_OF_MEMORY: Final = 97
 """The exit status of a process that has reached its limit of memory."""

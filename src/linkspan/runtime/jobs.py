@@ -13,8 +13,6 @@ from typing import Final
 
 assert sys.platform == "win32"
 
-__all__ = ["CREATE_SUSPENDED", "JobObject"]
-
 CREATE_SUSPENDED: Final = 0x4
 """A flag for a process that belongs to a job before its first instruction, and so before it has started another one."""
 

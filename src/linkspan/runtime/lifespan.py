@@ -11,21 +11,20 @@ import contextvars
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
 
 from linkspan.core.call import Postponed
+from linkspan.runtime.deferred import value_of
 from linkspan.runtime.forks import keep, renew
 from linkspan.server.lifespan import LifespanPlan, OpenedPart
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
     from concurrent.futures import Future
-
-__all__ = ["EndsAtExit", "ProcessLifespan", "end_at_exit"]
 
 _PAUSE: Final = 5.0
 """Seconds after a failure in which calls are refused at once; a later one tries again."""
@@ -180,13 +179,7 @@ class ProcessLifespan:
         import asyncio
 
         await self.abegin(asyncio.get_running_loop())
-        postponed.resume()
-        call = postponed.call
-        if call.is_async or call.inline:
-            value = call.run()
-        else:
-            value = await asyncio.to_thread(call.run)
-        return await cast("Awaitable[object]", value) if hasattr(type(value), "__await__") else value
+        return await value_of(self.then, postponed)
 
     # The end.
 

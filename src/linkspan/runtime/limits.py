@@ -13,8 +13,6 @@ from linkspan.errors import ToolError
 from linkspan.runtime.forks import renew
 from linkspan.server.limits import CallLimits
 
-__all__ = ["Limiter"]
-
 _CLEANUP: Final = 1.0
 """Seconds that a coroutine may take to end when its time is over."""
 

@@ -25,14 +25,13 @@ from linkspan.revisions.neutral import Outcome, Request
 from linkspan.server.telemetry import BUCKETS, Failure, Operation, failure_of
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import ReadResourceParams
+from linkspan.types.methods import NOUNS
 
 if TYPE_CHECKING:
     from msgspec import Raw
     from opentelemetry.context import Context
     from opentelemetry.metrics import Histogram
     from opentelemetry.trace import Span, Tracer
-
-__all__ = ["ServerTelemetry", "attributes_of", "durations", "is_provided", "note_failure", "tracer"]
 
 _NAME: Final = "linkspan"
 _TRACEPARENT: Final = "traceparent"
@@ -67,7 +66,7 @@ def attributes_of(operation: Operation) -> dict[str, Any]:
         "mcp.protocol.version": operation.revision,
         "network.transport": "tcp" if operation.over_http else "pipe",
         "network.protocol.name": "http" if operation.over_http else None,
-        "gen_ai.operation.name": "execute_tool" if operation.method == "tools/call" else None,
+        "gen_ai.operation.name": "execute_tool" if NOUNS.get(operation.method) == "tool" else None,
         "gen_ai.tool.name": operation.tool,
         "gen_ai.prompt.name": operation.prompt,
     }
@@ -162,7 +161,9 @@ class _ServerSpan(msgspec.Struct, eq=False):
             value = function()
         finally:
             detach(token)
-        return _Inside(cast("Awaitable[object]", value), self._context) if hasattr(type(value), "__await__") else value
+        return (
+            _InContext(cast("Awaitable[object]", value), self._context) if hasattr(type(value), "__await__") else value
+        )
 
     def repaired(self, count: int) -> None:
         """Note how many arguments were repaired."""
@@ -172,7 +173,7 @@ class _ServerSpan(msgspec.Struct, eq=False):
         """End the span, and record the duration."""
         span, attributes, failure = self._span, self._common, failure_of(request, outcome)
         if failure is not None:
-            attributes = attributes | note_failure(span, failure)
+            attributes = attributes | record_failure(span, failure)
         if request.incident is not None and request.failure is not None:
             span.set_attribute("linkspan.incident", request.incident)
             span.record_exception(request.failure)
@@ -183,7 +184,7 @@ class _ServerSpan(msgspec.Struct, eq=False):
         span.end()
 
 
-def note_failure(span: Span, failure: Failure) -> dict[str, Any]:
+def record_failure(span: Span, failure: Failure) -> dict[str, Any]:
     """Mark a span as failed; return the attributes of the failure."""
     facts: dict[str, Any] = {"error.type": failure.kind}
     if failure.code is not None:
@@ -193,7 +194,7 @@ def note_failure(span: Span, failure: Failure) -> dict[str, Any]:
     return facts
 
 
-class _Inside:
+class _InContext:
     """An awaitable that runs with a context. One that is never awaited is closed as a coroutine is."""
 
     __slots__ = ("_awaitable", "_context")

@@ -18,22 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from linkspan.runtime.command_lines import windows_command
 from linkspan.runtime.descriptors import Readable
-from linkspan.runtime.forks import lead_nowhere, renew, start_afresh_with
+from linkspan.runtime.forks import point_to_devnull, renew, start_afresh_with
 
 if TYPE_CHECKING:
     import socket
-
-__all__ = [
-    "Child",
-    "ChildGroup",
-    "Ending",
-    "Popen",
-    "ask_to_end",
-    "passed_socket",
-    "signal_name",
-    "start_group",
-    "start_with_socket",
-]
 
 Popen: TypeAlias = subprocess.Popen[bytes]
 
@@ -188,7 +176,7 @@ class Child:
     def start_afresh(self) -> None:
         """In a forked child: the server is the parent's, and our copies of its pipes would keep it from seeing the end."""
         process = self._process
-        lead_nowhere(
+        point_to_devnull(
             pipe.fileno()
             for pipe in (process.stdin, process.stdout, process.stderr)
             if pipe is not None and not pipe.closed
@@ -201,10 +189,10 @@ class Child:
         It is not collected yet, so that no other process can get the number of its group before `reap`.
         """
         if self._exit_code is None:
-            self._exit_code = self._look()
+            self._exit_code = self._poll()
         return self._exit_code
 
-    def _look(self) -> int | None:
+    def _poll(self) -> int | None:
         if sys.platform == "win32" or sys.platform == "darwin" or self._process.returncode is not None:
             return self._process.poll()
         try:
@@ -225,9 +213,9 @@ class Child:
         if self._process.returncode is not None:
             return
         if sys.platform != "win32":
-            lead_nowhere([self.stdin])
+            point_to_devnull([self.stdin])
         elif self._hanging_up is None:
-            self._hanging_up = threading.Thread(target=lead_nowhere, args=([self.stdin],), daemon=True)
+            self._hanging_up = threading.Thread(target=point_to_devnull, args=([self.stdin],), daemon=True)
             self._hanging_up.start()
 
     def stop(self, grace: float) -> None:
@@ -383,7 +371,7 @@ def guard_group(group: int) -> None:
                 bufsize=0,
             )
         _groups[group] = f"{group}:{_start_time(group)}"
-        _tell(f"+ {_groups[group]}\n")
+        _notify(f"+ {_groups[group]}\n")
 
 
 def release_group(group: int) -> None:
@@ -392,7 +380,7 @@ def release_group(group: int) -> None:
     with _lock:
         if group not in _groups:
             return
-        _tell(f"- {_groups.pop(group)}\n")
+        _notify(f"- {_groups.pop(group)}\n")
         if _groups or _shell is None:
             return
         shell, _shell = _shell, None
@@ -414,7 +402,7 @@ def _start_time(process: int) -> str:
         return ""
 
 
-def _tell(line: str) -> None:
+def _notify(line: str) -> None:
     if _shell is None or _shell.stdin is None:
         return
     try:

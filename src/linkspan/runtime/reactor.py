@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterable
 from typing import NoReturn, Protocol
 
 from linkspan.runtime.descriptors import DescriptorWaiter, WakePipe
-from linkspan.runtime.forks import keep, lead_nowhere, start_afresh_with
+from linkspan.runtime.forks import keep, point_to_devnull, start_afresh_with
 from linkspan.runtime.unexpected import Unexpected
 
-__all__ = ["Reactor", "Watched", "reactor"]
 
-
-class Watched(Protocol):
+class WatchedByReactor(Protocol):
     """Something that wants to be woken. All of it is called in the reactor's thread."""
 
     def next_timeout(self) -> float | None:
@@ -50,8 +48,8 @@ class Reactor:
         self._calls: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
-        self._watched: list[Watched] = []
-        self._fds: dict[int, Watched] = {}
+        self._watched: list[WatchedByReactor] = []
+        self._fds: dict[int, WatchedByReactor] = {}
         self._waiter: DescriptorWaiter | None = None
         self._sleeps_until = -math.inf
         self._expected = math.inf
@@ -82,13 +80,13 @@ class Reactor:
 
     # In the thread.
 
-    def watch(self, watched: Watched, fds: Iterable[int] = ()) -> None:
+    def watch(self, watched: WatchedByReactor, fds: Iterable[int] = ()) -> None:
         """Begin to watch something and its descriptors."""
         self._watched.append(watched)
         for fd in fds:
             self.add_fd(watched, fd)
 
-    def add_fd(self, watched: Watched, fd: int) -> None:
+    def add_fd(self, watched: WatchedByReactor, fd: int) -> None:
         """Watch another descriptor of something, or one that was dropped."""
         self._fds[fd] = watched
         self._waiter = None
@@ -98,7 +96,7 @@ class Reactor:
         self._fds.pop(fd, None)
         self._waiter = None
 
-    def forget(self, watched: Watched) -> None:
+    def forget(self, watched: WatchedByReactor) -> None:
         """Watch something no more."""
         if watched in self._watched:
             self._watched.remove(watched)
@@ -108,7 +106,7 @@ class Reactor:
     def leave_to_parent(self) -> None:
         """In a forked child: let go of everything, without notifying any peer."""
         wakes = self._wakes
-        lead_nowhere([*self._fds, *((wakes.reader, wakes.writer) if wakes is not None else ())])
+        point_to_devnull([*self._fds, *((wakes.reader, wakes.writer) if wakes is not None else ())])
         keep(self)
 
     def _serve(self) -> None:
@@ -154,7 +152,7 @@ class Reactor:
             if due is not None and due <= now:
                 self._attempt(lambda watched=watched: watched.handle_timeout(now))  # type: ignore[misc]
 
-    def _next_timeout(self, watched: Watched) -> float | None:
+    def _next_timeout(self, watched: WatchedByReactor) -> float | None:
         try:
             return watched.next_timeout()
         except Exception:  # it would raise in each turn, before anything is read for the others

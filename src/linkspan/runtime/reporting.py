@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from linkspan.wire.reports import Report
 
-__all__ = ["report_log"]
-
 
 def report_log(stream: TextIO) -> None:
     """Write each record of our loggers to `stream` as a report."""

@@ -18,10 +18,8 @@ from linkspan.runtime.workers import MAX_WORKERS
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-__all__ = ["ServerEnd", "Wire"]
 
-
-class Wire:
+class WireEnd:
     """One direction: the thread that brings bytes delivers for all threads, in order. `lock` guards `take`."""
 
     def __init__(self, lock: threading.RLock, take: Callable[[], bytes], deliver: Callable[[bytes], object]) -> None:
@@ -53,7 +51,7 @@ class Wire:
                 raise
 
 
-class ServerEnd(Wire):
+class ServerEnd(WireEnd):
     """The server's end of a connection, and the wire from it."""
 
     def __init__(

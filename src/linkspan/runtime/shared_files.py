@@ -14,8 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-__all__ = ["read_shared", "remove_shared", "replace_shared", "unlock", "wait_for_lock"]
-
 _T = TypeVar("_T")
 _POLL: Final = 0.02
 _LONGEST_MOMENT: Final = 2.0

@@ -20,8 +20,6 @@ from typing import Final
 
 from linkspan.runtime.descriptors import POLLIN, POLLOUT, Poll, Readable, WakePipe, open_poll
 
-__all__ = ["INTERRUPTED", "Lifeline", "NoLifeline"]
-
 INTERRUPTED: Final = 130
 """The exit code after SIGINT, as shells have it."""
 

@@ -19,12 +19,12 @@ import msgspec
 
 from linkspan.runtime.descriptors import Bytes, Outlet, write_all
 
-__all__ = ["NoStandardStream", "ProtocolStreams", "claim_stdout"]
-
 _STDIN: Final = 0
 _STDOUT: Final = 1
 _STDERR: Final = 2
-_PIPE_BYTES: Final = 1 << 20
+_PIPE_BYTES: Final = 1 << 17
+"""Room for what a library prints while it holds the interpreter lock; more for each of a hundred servers would leave little of
+the 64 MiB that all pipes of an unprivileged user may have together (pipe(7))."""
 _UNREAD: Final = 1 << 20
 """Bytes of printed text that wait for a reader of stderr."""
 
@@ -124,12 +124,12 @@ def _replace(fd: int, by: int) -> None:
 def _disown(streams: ProtocolStreams) -> None:
     """In a forked child: keep the numbers taken, but point them to /dev/null."""
     global _relay
-    _relay = _Relay()
+    _relay = _StderrRelay()
     with suppress(OSError):
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, streams.input_fd, inheritable=False)
-        os.dup2(nowhere, streams.output_fd, inheritable=False)
-        os.close(nowhere)
+        sink = os.open(os.devnull, os.O_RDWR)
+        os.dup2(sink, streams.input_fd, inheritable=False)
+        os.dup2(sink, streams.output_fd, inheritable=False)
+        os.close(sink)
 
 
 # Below Python: a pipe, and a thread that adds where the text comes from. (ipykernel captures C output in this way.)
@@ -140,7 +140,7 @@ def _divert_stdout() -> threading.Thread:
     if sys.platform == "linux":
         import fcntl
 
-        with suppress(OSError):  # room for a library that prints a lot while it holds the interpreter lock
+        with suppress(OSError):
             fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     _replace(_STDOUT, writer)
     pump = threading.Thread(target=_pump, args=(reader,), name="linkspan-stdout", daemon=True)
@@ -173,7 +173,7 @@ def _finish(pump: threading.Thread) -> None:
     _relay.wait(0.2)
 
 
-class _Relay:
+class _StderrRelay:
     """Writes to stderr without making its caller wait: what is not read goes out from a thread, or is dropped beyond a bound."""
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class _Relay:
             return data
 
 
-_relay = _Relay()
+_relay = _StderrRelay()
 
 
 def _to_stderr(data: bytes) -> None:
@@ -256,7 +256,7 @@ class _NotedStdout(io.TextIOWrapper):
         lines.pending = rest
         if whole:
             note = f"linkspan: stdout: {lines.origin}: "
-            self._note("".join(f"{note}{line}\n" for line in whole))
+            self._record("".join(f"{note}{line}\n" for line in whole))
             if rest:
                 lines.origin = _origin()
         return len(text)
@@ -266,9 +266,9 @@ class _NotedStdout(io.TextIOWrapper):
         pending: str = getattr(self._lines, "pending", "")
         if pending:
             self._lines.pending = ""
-            self._note(f"linkspan: stdout: {self._lines.origin}: {pending}\n")
+            self._record(f"linkspan: stdout: {self._lines.origin}: {pending}\n")
 
-    def _note(self, text: str) -> None:
+    def _record(self, text: str) -> None:
         _to_stderr(text.encode("utf-8", "backslashreplace"))
 
 

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 
     from linkspan.core.call import Lifespan
     from linkspan.runtime.files import OneFile
+    from linkspan.runtime.held import TaskOnLoop
     from linkspan.runtime.limits import Limiter
     from linkspan.runtime.workers import Workers
     from linkspan.server.lifespan import LifespanPlan
     from linkspan.server.limits import CallLimits, IsolatedCall, Isolation, Limited
     from linkspan.server.steps import Steps
     from linkspan.server.telemetry import Telemetry
-
-__all__ = ["SYSTEM", "RealSystem", "keep_freed_memory", "open_private"]
 
 _KEPT: Final = 8 * 1024 * 1024
 """Bytes: the parts of messages of a few MB are not larger, and the allocator keeps twice as much for the next."""
@@ -148,6 +147,12 @@ class RealSystem(msgspec.Struct, frozen=True):
         from linkspan.runtime.isolated import ProcessPool
 
         return ProcessPool(isolation)
+
+    def hold(self, run: Callable[[], object], on_lost: Callable[[BaseException], object]) -> TaskOnLoop:
+        """Run a coroutine function in a task of its own, which other calls wait for."""
+        from linkspan.runtime.held import TaskOnLoop
+
+        return TaskOnLoop(run, on_lost)
 
     def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:
         """Run something in a task of its own; each call of the result gives its outcome, on any event loop.

@@ -15,8 +15,6 @@ import linkspan
 from linkspan import keywords, text
 from linkspan.errors import LinkspanError
 
-__all__ = ["author_frames"]
-
 _MOST: Final = 30
 """Frames that are shown of one exception."""
 _OURS: Final = "linkspan"

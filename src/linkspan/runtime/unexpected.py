@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["PAUSE", "Unexpected"]
-
 PAUSE: Final = 1.0
 """Seconds that such a thread rests after an exception, so that one that comes again at once does not take a CPU."""
 

@@ -11,8 +11,6 @@ from typing import Final, Generic, TypeVar
 
 from linkspan.runtime.forks import renew
 
-__all__ = ["MAX_WORKERS", "Shares", "Workers"]
-
 MAX_WORKERS: Final = 64
 """Plain functions that run at the same time, by default."""
 

@@ -4,5 +4,3 @@ Tools: https://modelcontextprotocol.io/specification/2026-07-28/server/tools.
 """
 
 from __future__ import annotations
-
-__all__: list[str] = []

@@ -19,42 +19,6 @@ import msgspec
 
 from linkspan.errors import RegistrationError
 
-__all__ = [
-    "EMPTY",
-    "HEADER_KEYWORD",
-    "KEYWORD_ONLY",
-    "POSITIONAL_ONLY",
-    "POSITIONAL_OR_KEYWORD",
-    "VAR_KEYWORD",
-    "VAR_POSITIONAL",
-    "Ask",
-    "Dependency",
-    "Depends",
-    "Docstring",
-    "Format",
-    "Header",
-    "Parameter",
-    "bound_names",
-    "class_hints",
-    "clean_docstring",
-    "dependency_of",
-    "is_async_generator_function",
-    "is_class",
-    "is_context_hint",
-    "is_coroutine_function",
-    "is_generator_function",
-    "is_routine",
-    "name_of",
-    "parameters_of",
-    "parse_docstring",
-    "peel",
-    "provided_by",
-    "resolve",
-    "return_hint",
-    "takes_provided",
-    "underlying",
-]
-
 _MOST_LOOKUPS = 50
 _WRAPPERS = (typing.Required, typing.NotRequired, typing.Final)
 
@@ -72,29 +36,32 @@ class Dependency(msgspec.Struct, frozen=True):
     """What `Depends` returns: a parameter with it is filled in by the function, and is not in the schema."""
 
     function: Callable[..., object]
+    inline: bool = False
+    """A plain function blocks so little that it needs no thread beside an event loop."""
 
 
 T = typing.TypeVar("T")
 
 
 @typing.overload
-def Depends(function: Callable[..., AsyncIterator[T]]) -> T: ...
+def Depends(function: Callable[..., AsyncIterator[T]], *, inline: bool = False) -> T: ...
 @typing.overload
-def Depends(function: Callable[..., Iterator[T]]) -> T: ...
+def Depends(function: Callable[..., Iterator[T]], *, inline: bool = False) -> T: ...
 @typing.overload
-def Depends(function: Callable[..., Awaitable[T]]) -> T: ...
+def Depends(function: Callable[..., Awaitable[T]], *, inline: bool = False) -> T: ...
 @typing.overload
-def Depends(function: Callable[..., T]) -> T: ...
-def Depends(function: Callable[..., Any]) -> Any:
+def Depends(function: Callable[..., T], *, inline: bool = False) -> T: ...
+def Depends(function: Callable[..., Any], *, inline: bool = False) -> Any:
     """Fill in a parameter with what `function` returns or yields: `pool: Annotated[Pool, Depends(get_pool)]`, or as a default.
 
     It runs once for each run of the handler that needs it, whatever number of parameters do. A generator function yields the
     value and goes on when the handler has ended, failed or been cancelled. Parameters of it may be a `Context` and further
-    dependencies. Raises: TypeError for what cannot be called.
+    dependencies. For an `async def` handler a plain function runs in a thread, with `inline=True` on the event loop, where it
+    must not block. Raises: TypeError for what cannot be called.
     """
     if not callable(function):
         raise TypeError(f"Depends takes the function that makes the value, not {function!r}: leave out the parentheses")
-    return Dependency(function)
+    return Dependency(function, inline)
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -166,13 +133,13 @@ def resolve(hint: object, function: Callable[..., object]) -> Any:
         found = closure.get(hint, scope.get(hint, getattr(builtins, hint, None)))
         if isinstance(found, type):
             return found
-    return _looked_up(lambda names: typing.get_type_hints(_Holder(hint), scope, names, True)["hint"], closure)
+    return _resolved(lambda names: typing.get_type_hints(_Holder(hint), scope, names, True)["hint"], closure)
 
 
 def class_hints(source: type) -> dict[str, Any]:
     """Return the hints of a class, inherited ones too. Raises: RegistrationError for a name that is not there."""
     try:
-        found: dict[str, Any] = _looked_up(
+        found: dict[str, Any] = _resolved(
             lambda names: typing.get_type_hints(source, None, names, include_extras=True), {source.__name__: source}
         )
         return found
@@ -218,11 +185,11 @@ def peel(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return hint, notes
 
 
-def _looked_up(look: Callable[[dict[str, Any]], Any], names: dict[str, Any]) -> Any:
+def _resolved(evaluate: Callable[[dict[str, Any]], Any], names: dict[str, Any]) -> Any:
     """Evaluate, and where a name is missing, look for it in the functions that are being run."""
     for _ in range(_MOST_LOOKUPS):
         try:
-            return look(names)
+            return evaluate(names)
         except NameError as problem:
             named = re.search(r"'([^']+)'", str(problem))
             missing = problem.name or (named[1] if named else str(problem))
@@ -290,8 +257,8 @@ class Parameter(msgspec.Struct, frozen=True):
 
 def parameters_of(function: Callable[..., object]) -> list[Parameter]:
     """Return the parameters of anything that can be called. Raises: TypeError, ValueError where that cannot be known."""
-    told = hasattr(function, "__wrapped__") or hasattr(function, "__signature__")
-    if isinstance(function, types.FunctionType) and not told:
+    reported = hasattr(function, "__wrapped__") or hasattr(function, "__signature__")
+    if isinstance(function, types.FunctionType) and not reported:
         return _of_plain(function)
     import inspect
 

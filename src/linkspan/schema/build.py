@@ -46,8 +46,6 @@ from linkspan.types.base import UNSET, JSONObject
 if TYPE_CHECKING:
     import dataclasses
 
-__all__ = ["build", "rendered", "runs_author_code"]
-
 
 _LISTS = (
     list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable, abc.Container, abc.Reversible,
@@ -201,7 +199,7 @@ class _Builder:
         finally:
             self._variables = before
 
-    def _once(self, hint: Any, name: str, look: Callable[[], Shape]) -> Shape:
+    def _once(self, hint: Any, name: str, resolve: Callable[[], Shape]) -> Shape:
         """Look at a type once; where it is met again while being looked at, it is recursive."""
         key = (hint, tuple(self._variables.items()) if self._variables else ())
         if key in self._done:
@@ -212,7 +210,7 @@ class _Builder:
         recursive = RecursiveShape(name)
         self._open[key] = recursive
         try:
-            found = look()
+            found = resolve()
         finally:
             del self._open[key]
         self._done[key] = found
@@ -240,8 +238,8 @@ class _Builder:
         return RegistrationError(f"{self.where} has the type {shown}, which JSON cannot carry; {advice} [LS-702]")
 
 
-_Look: TypeAlias = Callable[[Any], Shape]
-_Reader: TypeAlias = Callable[[type, _Look], Sequence[Field]]
+_Resolve: TypeAlias = Callable[[Any], Shape]
+_Reader: TypeAlias = Callable[[type, _Resolve], Sequence[Field]]
 
 
 def is_record(target: object) -> bool:
@@ -249,8 +247,8 @@ def is_record(target: object) -> bool:
     return isinstance(target, type) and _kind(target) is not None
 
 
-def read_record(target: type[Any], look: _Look, where: str) -> ObjectShape:
-    """Return the shape of a class with fields; `look` gives the shapes of their hints. Raises: RegistrationError."""
+def read_record(target: type[Any], resolve: _Resolve, where: str) -> ObjectShape:
+    """Return the shape of a class with fields; `resolve` gives the shapes of their hints. Raises: RegistrationError."""
     read = _kind(target)
     if read is None:
         raise RegistrationError(f"{where}: {target.__name__} has no fields to read; use a dataclass")
@@ -258,7 +256,7 @@ def read_record(target: type[Any], look: _Look, where: str) -> ObjectShape:
     if not isinstance(doc, str) or doc.startswith(f"{target.__name__}("):
         doc = None  # what `dataclass` or `NamedTuple` make up
     said = parse_docstring(doc)
-    fields = read(target, look)
+    fields = read(target, resolve)
     texts = [each.description or said.parameters.get(each.name) for each in fields]
     config = getattr(target, "__struct_config__", None)
     return ObjectShape(
@@ -278,7 +276,7 @@ def _kind(target: Any) -> _Reader | None:
     return _typed_dict if typing.is_typeddict(target) else None
 
 
-def _dataclass(target: Any, look: _Look) -> Sequence[Field]:
+def _dataclass(target: Any, resolve: _Resolve) -> Sequence[Field]:
     from dataclasses import MISSING
 
     hints = class_hints(target)
@@ -294,7 +292,7 @@ def _dataclass(target: Any, look: _Look) -> Sequence[Field]:
             Field(
                 each.name,
                 each.name,
-                look(hint.type if init_only else hint),
+                resolve(hint.type if init_only else hint),
                 required=required if each.init else True,
                 default=_default(each.default, each.default_factory, MISSING),
                 description=_field_text(each.metadata),
@@ -310,13 +308,13 @@ def _field_text(metadata: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _struct(target: Any, look: _Look) -> Sequence[Field]:
+def _struct(target: Any, resolve: _Resolve) -> Sequence[Field]:
     class_hints(target)
     fields = [
         Field(
             each.name,
             each.encode_name,
-            look(each.type),
+            resolve(each.type),
             required=each.required,
             default=_default(each.default, each.default_factory, msgspec.NODEFAULT),
         )
@@ -329,7 +327,7 @@ def _struct(target: Any, look: _Look) -> Sequence[Field]:
     return fields
 
 
-def _typed_dict(target: Any, look: _Look) -> Sequence[Field]:
+def _typed_dict(target: Any, resolve: _Resolve) -> Sequence[Field]:
     fields: list[Field] = []
     required_keys: frozenset[str] = target.__required_keys__
     for name, hint in class_hints(target).items():
@@ -338,21 +336,23 @@ def _typed_dict(target: Any, look: _Look) -> Sequence[Field]:
         while (origin := typing.get_origin(bare)) in (typing.Required, typing.NotRequired, typing.Annotated):
             required = origin is typing.Required or (required and origin is typing.Annotated)
             bare = typing.get_args(bare)[0]
-        fields.append(Field(name, name, look(hint), required=required))
+        fields.append(Field(name, name, resolve(hint), required=required))
     return fields
 
 
-def _named_tuple(target: Any, look: _Look) -> Sequence[Field]:
+def _named_tuple(target: Any, resolve: _Resolve) -> Sequence[Field]:
     hints = class_hints(target)
     names: Sequence[str] = target._fields
     defaults: dict[str, Any] = target._field_defaults
     return [
-        Field(name, name, look(hints.get(name, Any)), required=name not in defaults, default=defaults.get(name, UNSET))
+        Field(
+            name, name, resolve(hints.get(name, Any)), required=name not in defaults, default=defaults.get(name, UNSET)
+        )
         for name in names
     ]
 
 
-def _attrs(target: Any, look: _Look) -> Sequence[Field]:
+def _attrs(target: Any, resolve: _Resolve) -> Sequence[Field]:
     hints = class_hints(target)
     fields: list[Field] = []
     for each in target.__attrs_attrs__:
@@ -363,7 +363,7 @@ def _attrs(target: Any, look: _Look) -> Sequence[Field]:
             Field(
                 alias,
                 alias,
-                look(hints.get(each.name, Any if each.type is None else each.type)),
+                resolve(hints.get(each.name, Any if each.type is None else each.type)),
                 required=absent,
                 default=UNSET
                 if absent or getattr(each.default, "takes_self", False)

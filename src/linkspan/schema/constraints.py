@@ -22,8 +22,6 @@ from linkspan.schema.shapes import INVALID, NULL, Formatted, Rendering, Shape, W
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["LENGTHS", "NUMBERS", "Bounded", "annotate"]
-
 Compare: TypeAlias = Callable[[Any, Any], Any]
 """Returns whether a value keeps within a limit."""
 

@@ -14,22 +14,6 @@ from linkspan.schema.problems import at, describe_value, join_words
 from linkspan.schema.shapes import ANY, INVALID, NEVER, NULL, TEXT, Choice, Rendering, Shape, Walk, is_marker
 from linkspan.types.base import JSON, UNSET, JSONObject, is_array, json_type
 
-__all__ = [
-    "ArrayShape",
-    "Container",
-    "DictShape",
-    "Field",
-    "ObjectShape",
-    "RecursiveShape",
-    "UnionShape",
-    "default_schema",
-    "fresh",
-    "is_nullable",
-    "most_specific_first",
-    "refuse_by_author",
-    "without_null",
-]
-
 
 class Container(Shape):
     """How every array and object is read: its text repaired, its kind checked, then its parts, then what they make."""

@@ -19,20 +19,6 @@ from linkspan.schema.summary import local_target
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = [
-    "DRAFT_7",
-    "LISTS",
-    "MAPS",
-    "ONES",
-    "Matcher",
-    "Targets",
-    "check_document",
-    "dialect_of",
-    "header_paths",
-    "input_schema",
-    "linear_matcher",
-]
-
 DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
 _DEEPEST = 64

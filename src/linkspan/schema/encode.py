@@ -14,8 +14,6 @@ import msgspec
 from linkspan.types.base import JSON
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["by_value", "canonical", "encode_json", "is_collection", "is_items", "to_json"]
-
 
 def encode_json(value: Any) -> bytes:
     """Return a value as JSON.
@@ -149,9 +147,8 @@ def _unknown(value: Any) -> Any:
     if isinstance(value, Enum):
         return _enum(value)
     if _is_model(value):
-        return value.__pydantic_serializer__.to_python(
-            value, mode="json", by_alias=True
-        )  # as its own serializer writes it
+        # As its own serializer writes it.
+        return value.__pydantic_serializer__.to_python(value, mode="json", by_alias=True)
     if is_object(value):
         return dict(value)
     if hasattr(value, "__fspath__") or type(value).__module__ in _AS_TEXT:

@@ -27,11 +27,9 @@ from linkspan.schema.containers import (
 )
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.pydantic_types import ForeignShape
-from linkspan.schema.shapes import Choice, Number, Plain, Rendering, Shape, Walk
+from linkspan.schema.shapes import Choice, Number, PlainShape, Rendering, Shape, Walk
 from linkspan.types.base import JSON, UNSET, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
-
-__all__ = ["Form", "compile_form"]
 
 _FORMATS = ("email", "uri", "date", "date-time")
 _KEPT = {
@@ -192,7 +190,7 @@ def _chosen(shape: Shape) -> Shape:
 def _property(shape: Shape, default: Any, where: str) -> JSONObject:
     bare, item = _plain(shape), _chosen(shape)
     is_text = bare.kinds == frozenset({"string"})
-    if not is_text and not isinstance(bare, Plain | Number | Choice) and not isinstance(item, Choice):
+    if not is_text and not isinstance(bare, PlainShape | Number | Choice) and not isinstance(item, Choice):
         raise RegistrationError(f"{where}: {_ADVICE}")
     schema = shape.schema(Rendering())
     texts = _choice_texts(item)

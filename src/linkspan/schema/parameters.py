@@ -47,8 +47,6 @@ from linkspan.types.base import JSON, UNSET
 if TYPE_CHECKING:
     from linkspan.schema.forms import Form
 
-__all__ = ["AskParameter", "Decoded", "Parameters", "compile_parameters", "read_arguments", "refuse_foreign_depends"]
-
 T = TypeVar("T")
 CONTEXT_NAMES = ("ctx", "server_context")
 _KEYWORD = (POSITIONAL_OR_KEYWORD, KEYWORD_ONLY)
@@ -199,7 +197,7 @@ def compile_parameters(
     takes; `coerce` reads texts where numbers and booleans are wanted. Raises: RegistrationError.
     """
     name = name or name_of(function)
-    return _Compiler(function, context_types, context_names, portable, coerce, name, provided).parameters()
+    return _ParameterCompiler(function, context_types, context_names, portable, coerce, name, provided).parameters()
 
 
 def refuse_foreign_depends(name: str, parameter: Parameter, notes: Sequence[object] = ()) -> None:
@@ -214,7 +212,7 @@ def refuse_foreign_depends(name: str, parameter: Parameter, notes: Sequence[obje
             )
 
 
-class _Compiler(msgspec.Struct, frozen=True):
+class _ParameterCompiler(msgspec.Struct, frozen=True):
     function: Callable[..., object]
     context_types: tuple[type, ...]
     context_names: tuple[str, ...]
@@ -295,6 +293,12 @@ class _Compiler(msgspec.Struct, frozen=True):
             raise RegistrationError(
                 f"{self.name}: the default of parameter {parameter.name} is the function {function}, which nothing calls: write "
                 f"Depends({function}) to call it for each call, or {function}() for one value"
+            )
+        if isinstance(parameter.default, type) and parameter.default is not EMPTY:
+            made = name_of(parameter.default)
+            raise RegistrationError(
+                f"{self.name}: the default of parameter {parameter.name} is the class {made}, which nothing calls: write "
+                f"{made}() for a value of it"
             )
 
     def _hint(self, parameter: Parameter) -> Any:

@@ -14,21 +14,6 @@ from linkspan.errors import LinkspanError
 from linkspan.text import clip, nearest
 from linkspan.types.base import JSON
 
-__all__ = [
-    "TYPE_WORDS",
-    "ArgumentsInvalid",
-    "Problem",
-    "UnknownMember",
-    "at",
-    "describe_value",
-    "first_line",
-    "join_choices",
-    "join_words",
-    "kind_of_json",
-    "quote",
-    "unknown_words",
-]
-
 TYPE_WORDS: Final[Mapping[str, str]] = {
     "string": "a string",
     "integer": "an integer",
@@ -65,9 +50,9 @@ class ArgumentsInvalid(LinkspanError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
-        told = [str(each) for each in self.problems[:_MOST_PROBLEMS]]
-        more = len(self.problems) - len(told)
-        super().__init__("; ".join(told) + (f"; and {more} more" if more > 0 else ""))
+        reported = [str(each) for each in self.problems[:_MOST_PROBLEMS]]
+        more = len(self.problems) - len(reported)
+        super().__init__("; ".join(reported) + (f"; and {more} more" if more > 0 else ""))
 
     def renamed(self, names: Mapping[str, str]) -> ArgumentsInvalid:
         """Return the same of arguments that their sender calls by other names."""

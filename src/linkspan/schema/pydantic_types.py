@@ -19,8 +19,6 @@ from linkspan.schema.summary import local_target
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["ForeignShape"]
-
 
 class ForeignShape(Shape):
     """A type that pydantic reads, strictly, and whose schema it writes.

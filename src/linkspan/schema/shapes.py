@@ -32,31 +32,6 @@ from linkspan.text import clip, nearest
 from linkspan.types.base import JSON, UNSET, JSONObject, is_array, is_number, json_type
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = [
-    "ANY",
-    "BOOLEAN",
-    "FLOAT",
-    "FORMATTED",
-    "INTEGER",
-    "INVALID",
-    "NEVER",
-    "NULL",
-    "NUMBER",
-    "TEXT",
-    "Choice",
-    "Formatted",
-    "Number",
-    "Plain",
-    "Rendering",
-    "Shape",
-    "Steps",
-    "TooManySteps",
-    "Walk",
-    "choices_of",
-    "from_marker",
-    "is_marker",
-]
-
 INVALID: Final[Any] = object()
 """What `convert` returns after it has written down a problem."""
 
@@ -298,7 +273,7 @@ class _Any(Shape):
 ANY: Final[Shape] = _Any(TYPE_WORDS, "any value")
 
 
-class _Never(Shape):
+class _NeverShape(Shape):
     """Nothing at all: the schema `false`."""
 
     __slots__ = ()
@@ -308,10 +283,10 @@ class _Never(Shape):
         return walk.refuse(path, f"is not allowed, got {describe_value(value)}")
 
 
-NEVER: Final[Shape] = _Never((), "nothing")
+NEVER: Final[Shape] = _NeverShape((), "nothing")
 
 
-class Plain(Shape):
+class PlainShape(Shape):
     """A text, a truth value or null."""
 
     __slots__ = ("_kind",)
@@ -334,9 +309,9 @@ class Plain(Shape):
         return found if isinstance(found, self._kind) else walk.refuse_value(path, self.words, value)
 
 
-TEXT: Final = Plain(str, "string")
-BOOLEAN: Final = Plain(bool, "boolean")
-NULL: Final = Plain(NoneType, "null")
+TEXT: Final = PlainShape(str, "string")
+BOOLEAN: Final = PlainShape(bool, "boolean")
+NULL: Final = PlainShape(NoneType, "null")
 
 
 class Number(Shape):

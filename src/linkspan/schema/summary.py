@@ -9,20 +9,11 @@ from typing import Final, Generic, TypeVar
 from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject, is_array, is_mapping, is_object, json_type
 
-__all__ = [
-    "default_words",
-    "local_target",
-    "properties_of",
-    "required_of",
-    "resolve",
-    "size_words",
-    "type_words",
-    "types_of",
-]
-
 T = TypeVar("T")
 _DEEP: Final = 6
+"""Levels that are described, and references in a row that are followed."""
 _MANY: Final = 12
+"""Alternatives, or properties, that are named."""
 _LONGEST: Final = 500
 """Characters of alternatives: those of alternatives multiply."""
 _EVERY_TYPE: Final = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
@@ -88,7 +79,7 @@ def type_words(schema: JSON, root: JSON) -> str:
 
 
 class _Descriptions(Generic[T]):
-    """The parts of one document that are described, each once for each level: references lead to the same parts again."""
+    """Descriptions of the parts of one document. A part to which several references lead is described once for each level."""
 
     def __init__(self, root: JSON, of: Callable[[JSONObject, Callable[[JSON], T]], T], unknown: T) -> None:
         self._root = root

@@ -30,7 +30,7 @@ from linkspan.schema.problems import (
 )
 from linkspan.schema.shapes import Shape, Steps, TooManySteps, Walk
 from linkspan.schema.summary import local_target
-from linkspan.schema.written import Compiler, compile_written
+from linkspan.schema.written import WrittenCompiler, compile_written
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.types.base import is_mapping as is_object
 
@@ -106,7 +106,7 @@ class _Walked:
         return Reading(found, self.check(found), tuple(walk.repairs))
 
 
-class _Listed:
+class _CheckedByRust:
     """A schema that jsonschema-rs checks. What it refuses is explained by the walk, but for those that the walk lacks."""
 
     __slots__ = ("_compiled", "_compiler", "_is_arguments", "_schema", "_walked")
@@ -117,7 +117,7 @@ class _Listed:
         self._compiled = compiled
         self._schema = schema
         self._is_arguments = is_arguments
-        self._compiler = Compiler(schema, dialect_of(schema) == DRAFT_7, wide=True)
+        self._compiler = WrittenCompiler(schema, dialect_of(schema) == DRAFT_7, wide=True)
         self._walked = _Walked(self._compiler.shape(schema, "#"), (), is_arguments=is_arguments)
 
     def check(self, value: JSON) -> tuple[Problem, ...]:
@@ -130,15 +130,15 @@ class _Listed:
             found = self._walked.read(value, repair=repair, coerce=coerce)
             if not found.problems and self._compiled.is_valid(found.value):
                 return found
-            problems = dict.fromkeys((*found.problems, *islice(self._told(found.value, repair), _MOST_PROBLEMS)))
-            told = tuple(problems)[:_MOST_PROBLEMS] or (Problem("", "does not fit the schema"),)
-            return Reading(found.value, told, found.repairs)
+            problems = dict.fromkeys((*found.problems, *islice(self._reported(found.value, repair), _MOST_PROBLEMS)))
+            reported = tuple(problems)[:_MOST_PROBLEMS] or (Problem("", "does not fit the schema"),)
+            return Reading(found.value, reported, found.repairs)
         except RecursionError:
             return Reading(value, (Problem("", "is nested too deeply"),))
         except (ValueError, OverflowError, TypeError):
             return Reading(value, (Problem("", "has a number or a string that cannot be checked"),))
 
-    def _told(self, value: JSON, repair: bool) -> Iterator[Problem]:
+    def _reported(self, value: JSON, repair: bool) -> Iterator[Problem]:
         for each in self._compiled.iter_errors(value):
             place: list[str | int] = list(each.schema_path)
             keyword = "dependentRequired" if place[-1:] == ["dependentRequired"] else each.kind.name
@@ -201,7 +201,7 @@ def _walked(schema: Mapping[str, JSON], is_arguments: bool) -> _Walked:
     return _Walked(written.shape, written.left_out, is_arguments=is_arguments)
 
 
-def _listed(schema: Mapping[str, JSON], is_arguments: bool) -> _Listed | None:
+def _listed(schema: Mapping[str, JSON], is_arguments: bool) -> _CheckedByRust | None:
     try:
         library: Any = import_module("jsonschema_rs")
     except ImportError:
@@ -211,7 +211,7 @@ def _listed(schema: Mapping[str, JSON], is_arguments: bool) -> _Listed | None:
         compiled = chosen(dict(schema), retriever=_refuse, pattern_options=library.RegexOptions())
     except (library.ValidationError, library.ReferencingError, ValueError, TypeError) as problem:
         raise RegistrationError(f"the schema is not valid: {first_line(problem)[:200]}") from None
-    return _Listed(compiled, schema, is_arguments=is_arguments)
+    return _CheckedByRust(compiled, schema, is_arguments=is_arguments)
 
 
 def _refuse(uri: str) -> JSON:

@@ -38,8 +38,6 @@ from linkspan.schema.summary import types_of
 from linkspan.types.base import JSON, is_array, is_number
 from linkspan.types.base import is_mapping as is_object
 
-__all__ = ["Compiler", "Written", "compile_written"]
-
 _KINDS: Final = tuple(TYPE_WORDS)
 _TYPES: Final[Mapping[type, str]] = {
     str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null", list: "array", dict: "object",
@@ -60,11 +58,11 @@ def compile_written(schema: Mapping[str, JSON], *, draft_7: bool = False) -> Wri
     Without the keywords that are left out it takes more than it says, never less. Raises: RegistrationError for a schema
     that is not valid.
     """
-    strict = Compiler(schema, draft_7)
+    strict = WrittenCompiler(schema, draft_7)
     shape = strict.shape(schema, "#")
     if not strict.left_out:
         return Written(shape, ())
-    wide = Compiler(schema, draft_7, wide=True)
+    wide = WrittenCompiler(schema, draft_7, wide=True)
     return Written(wide.shape(schema, "#"), tuple(wide.left_out))
 
 
@@ -197,7 +195,7 @@ _OF_KIND: Mapping[str, tuple[str, ...]] = {
 """The keywords that speak of values of one JSON type; values of other types pass them."""
 
 
-class Compiler:
+class WrittenCompiler:
     """One document on its way to a shape. If `wide`, what stands beside keywords that are left out is not held too tight."""
 
     def __init__(self, root: Mapping[str, JSON], draft_7: bool, *, wide: bool = False) -> None:

@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from linkspan.core.http_bodies import ArrivingBodies, ArrivingBody
 from linkspan.core.http_checks import Arrival
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
 from linkspan.errors import LinkspanError
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import TICK, HttpApp
+from linkspan.serve.write_batch import Turns
 from linkspan.wire.headers import split_target
 
 if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard
     from linkspan.serve.metrics import MetricsPage
-
-__all__ = ["AsgiApp", "Scope", "send_all"]
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -64,6 +64,8 @@ class AsgiApp(HttpApp):
         self._is_one_of_several = path is not None or health is not None or metrics is not None
         self._otherwise = otherwise
         self._timers: dict[asyncio.AbstractEventLoop, _Timers] = {}
+        self._last_client: object = None
+        """That of the last response which was complete at once."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of whatever kind the ASGI server has."""
@@ -144,12 +146,16 @@ class AsgiApp(HttpApp):
         if response is None:
             await _Sender(self, opened, receive, send, timers).run()
             return
+        client = scope.get("client")
         try:
+            if client != self._last_client:  # one that is alone does not wait
+                self._last_client = client
+                await timers.end_of_turn()
             await send_all(send, [response])
         finally:
             self.endpoint.finished(opened.exchange)
 
-    def hear(self, perform: Callable[[], object]) -> None:
+    def call_soon(self, perform: Callable[[], object]) -> None:
         """Call `perform` on an event loop that serves."""
         for loop in list(self._timers):
             context = copy_context()
@@ -239,15 +245,15 @@ class _Timers:
     def __init__(self, app: AsgiApp, loop: asyncio.AbstractEventLoop) -> None:
         self.due: dict[_Timed, float] = {}
         """What is due once, and when by the clock of the loop. What is not needed any more is taken out."""
-        self.bodies: dict[_Waiting, float] = {}
-        """The tasks that wait for bodies, and until when: the oldest first."""
+        self.bodies = ArrivingBodies(app.endpoint.gate, app.endpoint.policy)
+        """The bodies that tasks wait for."""
         self.loop = loop
         self.thread = threading.get_ident()
+        self._turns = Turns(time.monotonic)  # the time of some loops has only milliseconds
         self._app = app
         self._timer: asyncio.TimerHandle | None = None
         self._next = inf
         """When the timer fires: the handle of another kind of event loop may not know."""
-        self._kept = 0
 
     def after(self, seconds: float, timed: _Timed) -> None:
         """Call `on_time` in so many seconds, or a little later."""
@@ -255,34 +261,26 @@ class _Timers:
         if when + _WATCH_AFTER < self._next:
             self._arm(when)
 
+    async def end_of_turn(self) -> None:
+        """Let other requests be answered that are here already: what is written between two of them wakes its client."""
+        if self._turns.keep():
+            try:
+                await asyncio.sleep(0)
+            finally:
+                self._turns.let_go()
+
     def tick_soon(self) -> None:
         """Look after streams and sessions once a second, as long as there are any."""
         if self not in self.due:
             self.after(TICK, self)
 
-    def wait_for_body(self, seconds: float) -> _Waiting:
-        """Let the current task wait for a body, so many seconds at the most: as many as for every other."""
-        incoming = _Waiting.here(self.loop)
-        when = self.bodies[incoming] = self.loop.time() + seconds
-        if when + _WATCH_AFTER < self._next:
-            self._arm(when)
-        return incoming
-
-    def keep_body(self, incoming: _Waiting, size: int, bound: int) -> bool:
-        """Note how much of a body there is. If all together are above `bound`, the largest ends; False if it is this one."""
-        self._kept += incoming.grow(size)
-        if self._kept <= bound:
-            return True
-        largest = max((each for each in self.bodies if not each.expired), key=lambda each: each.size)
-        if largest is incoming:
-            return False
-        largest.crowd_out()
-        return True
-
-    def forget_body(self, incoming: _Waiting) -> None:
-        """Free what was kept of a body."""
-        self._kept -= incoming.size
-        del self.bodies[incoming]
+    def wait_for_body(self, headers: Mapping[str, str]) -> tuple[_WaitingTask, ArrivingBody | HttpResponse]:
+        """Let the current task wait for a body; return its refusal if there are too many already."""
+        waiting = _WaitingTask.here(self.loop)
+        body = self.bodies.begin(headers, self.loop.time(), waiting.refuse)
+        if isinstance(body, ArrivingBody) and body.until + _WATCH_AFTER < self._next:
+            self._arm(body.until)
+        return waiting, body
 
     def _arm(self, when: float) -> None:
         if self._timer is not None:
@@ -293,17 +291,15 @@ class _Timers:
         self._timer, self._next = None, inf
         now = self.loop.time()
         try:
-            for incoming, until in self.bodies.items():
-                if until > now:
-                    break
-                incoming.on_time()
+            self.bodies.expire(now)
             for timed in [timed for timed, when in self.due.items() if when <= now]:
                 del self.due[timed]
                 timed.on_time()
         finally:  # one that raises, which the loop reports, must not stop the others
-            waiting = [*self.due.values(), *(until for each, until in self.bodies.items() if not each.expired)]
-            if waiting:
-                self._arm(max(min(waiting), now + _WATCH_AFTER))
+            body = self.bodies.next_timeout()
+            due = self.due.values() if body is None else (*self.due.values(), body)
+            if due:
+                self._arm(max(min(due), now + _WATCH_AFTER))
 
     def on_time(self) -> None:
         """Run due timers of the endpoint."""
@@ -311,29 +307,23 @@ class _Timers:
             self.tick_soon()
 
 
-class _Waiting(msgspec.Struct, eq=False):
-    """A task that waits for its client, until it is over or others need the room; what it waits for has a size.
+class _WaitingTask(msgspec.Struct, eq=False):
+    """A task that waits for its client, until it is over or what it waits for is refused.
 
     `asyncio.timeout` would cost each request 5 us, even where what it waits for is there at once.
     """
 
     task: asyncio.Task[Any]
     cancelled_before: int
-    size: int = 0
     expired: bool = False
-    crowded_out: bool = False
+    refusal: HttpResponse | None = None
 
     @classmethod
-    def here(cls, loop: asyncio.AbstractEventLoop) -> _Waiting:
+    def here(cls, loop: asyncio.AbstractEventLoop) -> _WaitingTask:
         """Return the current task as it is before it waits."""
         task = asyncio.current_task(loop)
         assert task is not None
         return cls(task, task.cancelling())
-
-    def grow(self, size: int) -> int:
-        """Set how much there is; return how much that is more."""
-        more, self.size = size - self.size, size
-        return more
 
     def on_time(self) -> None:
         """End the wait. Called while the task waits: by a timer, or by another task."""
@@ -341,9 +331,9 @@ class _Waiting(msgspec.Struct, eq=False):
             self.expired = True
             self.task.cancel()
 
-    def crowd_out(self) -> None:
-        """End the wait: others need the room."""
-        self.crowded_out = True
+    def refuse(self, refusal: HttpResponse) -> None:
+        """End the wait with a response."""
+        self.refusal = refusal
         self.on_time()
 
     def take_back(self) -> bool:
@@ -355,30 +345,29 @@ async def _read_body(
     receive: Receive, endpoint: Endpoint, headers: Mapping[str, str], timers: _Timers
 ) -> bytes | HttpResponse | None:
     """Return the body, or why it is refused: too large, too slow, or one too many; None if the client disconnects."""
-    gate, policy = endpoint.gate, endpoint.policy
-    if len(timers.bodies) >= policy.max_streams:
-        return gate.too_many_bodies(headers, "max_streams")
-    whole = bytearray()
-    incoming = timers.wait_for_body(policy.body_timeout)
+    bound, whole = endpoint.policy.max_body_bytes, bytearray()
+    waiting, body = timers.wait_for_body(headers)
+    if isinstance(body, HttpResponse):
+        return body
     try:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
             part: bytes = message.get("body", b"")
-            if len(whole) + len(part) > policy.max_body_bytes:
-                return gate.too_large(headers)
             if not message.get("more_body", False):
+                if len(whole) + len(part) > bound:
+                    return endpoint.gate.too_large(headers)
                 return bytes(whole) + part if whole else part
             whole += part
-            if not timers.keep_body(incoming, len(whole), max(policy.max_incoming_bytes, policy.max_body_bytes)):
-                return gate.too_many_bodies(headers, "max_incoming_bytes")
+            if (refusal := timers.bodies.grow(body, len(whole))) is not None:
+                return refusal
     except asyncio.CancelledError:
-        if not incoming.take_back():
+        if not waiting.take_back():
             raise
-        return gate.too_many_bodies(headers, "max_incoming_bytes") if incoming.crowded_out else gate.too_slow(headers)
+        return waiting.refusal
     finally:
-        timers.forget_body(incoming)
+        timers.bodies.end(body)
 
 
 class _Sender(msgspec.Struct, eq=False):
@@ -393,7 +382,7 @@ class _Sender(msgspec.Struct, eq=False):
     _woken: bool = False
     _gone: bool = False
     _watcher: asyncio.Task[None] | None = None
-    _sending: _Waiting | None = None
+    _sending: _WaitingTask | None = None
 
     async def run(self) -> None:
         """Send what there is, and what comes."""
@@ -428,7 +417,7 @@ class _Sender(msgspec.Struct, eq=False):
         if type(events[0]) is HttpResponse or (type(events[-1]) is HttpEnd and type(events[0]) is HttpStart):
             await send_all(self.send, events)  # the whole answer: the server below has its own bounds for it
             return
-        self._sending = sending = _Waiting.here(self.timers.loop)
+        self._sending = sending = _WaitingTask.here(self.timers.loop)
         self.timers.after(self.app.endpoint.policy.send_timeout, sending)
         try:
             await send_all(self.send, events)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from linkspan.revisions.neutral import TransportInfo
 
-__all__ = ["ChannelLimits", "attach", "attach_async"]
-
 _POLL: Final = 0.02
 """Seconds after which a connection that is full, or about to end, is looked at again."""
 
@@ -39,7 +37,7 @@ class ChannelLimits(msgspec.Struct, frozen=True):
     """Characters that wait for a client that does not read."""
 
 
-class _Served:
+class _ServedConnection:
     """One connection, and how much of its output waits to be sent."""
 
     def __init__(
@@ -119,7 +117,7 @@ def attach(server: Connectable, channel: Channel, facts: TransportInfo, limits: 
     from linkspan.runtime.background import background_loop
 
     outgoing = SimpleQueue[str | None]()
-    served = _Served(server, facts, limits, lambda: background_loop().loop, outgoing.put)
+    served = _ServedConnection(server, facts, limits, lambda: background_loop().loop, outgoing.put)
 
     def send() -> None:
         while True:
@@ -170,7 +168,7 @@ async def attach_async(server: Connectable, channel: AsyncChannel, facts: Transp
         with suppress(RuntimeError):  # the loop is over: nothing can be sent any more
             loop.call_soon_threadsafe(outgoing.put_nowait, message)
 
-    served = _Served(server, facts, limits, lambda: loop, put)
+    served = _ServedConnection(server, facts, limits, lambda: loop, put)
 
     async def send() -> None:
         while True:

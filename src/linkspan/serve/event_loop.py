@@ -22,8 +22,6 @@ from linkspan.runtime.server_end import ServerEnd
 from linkspan.runtime.workers import MAX_WORKERS
 from linkspan.serve.stream import StreamServer
 
-__all__ = ["AsyncMemoryTransport", "ReadersInThread", "needs_pump", "serve_on_loop", "serve_on_this_loop"]
-
 
 def serve_on_loop(server: StreamServer) -> None:
     """Go on serving on a new event loop, to the end."""

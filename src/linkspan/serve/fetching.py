@@ -18,8 +18,6 @@ from linkspan.runtime.workers import Workers
 if TYPE_CHECKING:
     from linkspan.client.transports.http_guarded import GuardedHttp
 
-__all__ = ["Fetcher"]
-
 _THREADS: Final = 8
 _Key: TypeAlias = tuple[str, str, bytes, frozenset[tuple[str, str]]]
 

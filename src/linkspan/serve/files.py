@@ -1,25 +1,22 @@
 """A directory as resources: a list of its files, a template that reads them, and notifications when they change.
 
-The directory is looked at when a client lists resources, and every few seconds while a client listens. A thread does that, which
-lives as long as there are connections.
+The directory is looked at when a client lists resources, and every few seconds while a client listens.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
 from linkspan.runtime.files import Directory, FileFacts, type_of_name
-from linkspan.runtime.forks import ForkedLock, renew
-from linkspan.runtime.unexpected import Unexpected
+from linkspan.runtime.forks import ForkedLock
 from linkspan.serve.media import File
 from linkspan.server.observation import warn
 from linkspan.server.resources import OF_A_FILE, BoundResource
@@ -28,13 +25,6 @@ from linkspan.types.base import Annotations
 if TYPE_CHECKING:
     from linkspan.revisions.record import Revision
     from linkspan.server.catalogue import Registry
-
-__all__ = ["FileResources"]
-
-_SOON: Final = 0.1
-"""Seconds after which a new connection may listen."""
-_SHARE: Final = 20
-"""Looking from time to time takes at most one part in so many of the time."""
 
 
 class FileResources:
@@ -50,15 +40,12 @@ class FileResources:
         *,
         notify: Callable[[Sequence[BoundResource]], object],
         notify_updated: Callable[[str], object],
-        listening: Callable[[], bool | None],
         max_files: int,
         max_bytes: int,
-        poll: float | None,
     ) -> None:
         """List each file in `registry` as `pattern` is, beside what follows from the file.
 
-        `notify` notifies of changed items of the list, `notify_updated` of one URI. `listening` returns whether a client
-        listens, None if there is no connection.
+        `notify` notifies of changed items of the list, `notify_updated` of one URI.
         """
         self._directory = directory
         self._uri = uri
@@ -67,20 +54,12 @@ class FileResources:
         self._pinned = pinned
         self._notify = notify
         self._notify_updated = notify_updated
-        self._listening = listening
         self._max_files = max_files
         self._max_bytes = max_bytes
-        self._poll = poll
         self._known: dict[str, FileFacts] | None = None
         self._lock = ForkedLock()
-        self._looked = 0.0
+        self._refreshed = 0.0
         self._warned = False
-        self.start_afresh()
-        renew(self)
-
-    def start_afresh(self) -> None:
-        """Begin without a thread, which a forked child does not have."""
-        self._watching = False
 
     def read(self, path: str) -> File | None:
         """Return a file, or None where there is none that may be read. Raises: RemoteProtocolError for a large one."""
@@ -94,9 +73,9 @@ class FileResources:
         """Look at the directory, and publish what has changed. It reads the disk, so no event loop may wait for it."""
         arrived = time.monotonic()
         with self._lock:
-            if self._looked > arrived:
+            if self._refreshed > arrived:
                 return  # while this thread waited, another one has looked
-            self._looked = time.monotonic()
+            self._refreshed = time.monotonic()
             found = self._directory.scan(self._max_files + 1)
             if len(found) > self._max_files:
                 found.popitem()
@@ -133,32 +112,6 @@ class FileResources:
                 self._notify_updated(uri)
 
         return notify
-
-    def watch(self) -> None:
-        """Look at the directory from time to time, until there is no connection any more."""
-        with self._lock:
-            if self._watching or self._poll is None:
-                return
-            threading.Thread(target=self._keep_looking, args=(self._poll,), name="linkspan-files", daemon=True).start()
-            self._watching = True
-
-    def _keep_looking(self, poll: float) -> None:
-        pause, unexpected = _SOON, Unexpected("linkspan.server", "changes of files were not looked for")
-        while True:
-            time.sleep(pause)
-            with self._lock:
-                listening = self._listening()
-                if listening is None:
-                    self._watching = False
-                    return
-            pause = min(2 * pause, poll)
-            if listening:
-                began = time.monotonic()
-                try:
-                    self.refresh()
-                except Exception as error:
-                    unexpected.log(error)
-                pause = max(poll, _SHARE * (time.monotonic() - began))
 
     def _uri_of(self, path: str) -> str:
         return self._uri + quote(path)

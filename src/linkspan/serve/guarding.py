@@ -35,10 +35,10 @@ from linkspan.auth.protection import (
     metadata_places,
     metadata_url,
 )
-from linkspan.auth.verifying import Check, Verified, verify
+from linkspan.auth.verifying import CheckToken, Verified, verify
 from linkspan.core.auth_flow import Http
 from linkspan.core.http_checks import Gate
-from linkspan.core.http_exchange import Header, HttpResponse, Page
+from linkspan.core.http_exchange import BrowserPage, Header, HttpResponse
 from linkspan.core.http_sessions import SESSION_HEADER
 from linkspan.errors import INTERNAL_ERROR, ExchangeError, LinkspanError
 from linkspan.revisions.neutral import Grant, TransportInfo
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from linkspan.serve.sharing import SharedStore
     from linkspan.server.registration import BaseServer
     from linkspan.stores.port import Store
-
-__all__ = ["Guard", "Verification", "guard_of"]
 
 T = TypeVar("T")
 _KNOWN: Final = 4096
@@ -100,14 +98,14 @@ class _Token(msgspec.Struct, eq=False, weakref=True):
     digest: bytes
     owner: str
     ends: float | None = None
-    """By the wall clock, as `looked_at`."""
-    looked_at: float = 0.0
+    """By the wall clock, as `checked_at`."""
+    checked_at: float = 0.0
     """When it was verified last."""
     is_good: bool = True
-    is_being_looked_at: bool = False
+    is_being_checked: bool = False
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _VerifiedToken(msgspec.Struct, frozen=True):
     """A token that was verified."""
 
     grant: Grant
@@ -116,11 +114,11 @@ class _Known(msgspec.Struct, frozen=True):
     """By the wall clock."""
     is_plain: bool
     """Whether each request with it is let in: it needs no proof, and has the scopes that all need."""
-    access: Mapping[bool, _Access]
+    access: Mapping[bool, _VerifiedAccess]
     """For requests that came from below another application, and for others."""
 
 
-class _Note(msgspec.Struct, frozen=True):
+class _RecordProof(msgspec.Struct, frozen=True):
     """Note a proof in the store that processes share; the outcome is whether it is the first to be noted."""
 
     store: Store
@@ -158,7 +156,7 @@ class Guard:
         resource: str,
         gate: Gate,
         fetcher: Fetcher | None = None,
-        page: Callable[[str, TransportInfo, JSONObject], Page] | None = None,
+        page: Callable[[str, TransportInfo, JSONObject], BrowserPage] | None = None,
         shared: Callable[[], Store | None] = lambda: None,
     ) -> None:
         """Guard the server at `resource`; `gate` knows which pages may read a refusal.
@@ -181,9 +179,9 @@ class Guard:
 
     def start_afresh(self) -> None:
         """Know no token. The key of the nonces stays: forked workers answer for one another."""
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, _VerifiedToken] = {}
         self._tokens: WeakValueDictionary[bytes, _Token] = WeakValueDictionary()
-        self._looks: Workers[Callable[[], object]] = Workers(operator.call, _LOOKS)
+        self._checks: Workers[Callable[[], object]] = Workers(operator.call, _LOOKS)
         self._exchanged: dict[tuple[bytes, str, tuple[str, ...]], tuple[str, float]] = {}
         self._replays = Replays(ForkedLock())
         self._lock = threading.Lock()
@@ -234,7 +232,7 @@ class Guard:
 
     def good_until(self, facts: TransportInfo) -> float:
         """Return until when the same head need not be looked at again; 0.0 where each request is looked at."""
-        if facts.grant is None or facts.grant.thumbprint is not None or not isinstance(facts.access, _Access):
+        if facts.grant is None or facts.grant.thumbprint is not None or not isinstance(facts.access, _VerifiedAccess):
             return 0.0
         known = self._known.get(facts.access.digest)
         return known.until if known is not None else 0.0
@@ -255,17 +253,17 @@ class Guard:
         now = time.time()
         if not token.is_good or (token.ends is not None and token.ends <= now):
             return False
-        if now - token.looked_at >= _LOOK_AGAIN and not token.is_being_looked_at:
-            token.is_being_looked_at = True
+        if now - token.checked_at >= _LOOK_AGAIN and not token.is_being_checked:
+            token.is_being_checked = True
             try:
-                self._looks.submit(partial(self._look_again, token, _loop_here()))
+                self._checks.submit(partial(self._check_again, token, _loop_here()))
             except RuntimeError:  # the system has no more threads now
-                token.is_being_looked_at = False
+                token.is_being_checked = False
         return True
 
-    def _look_again(self, token: _Token, loop: asyncio.AbstractEventLoop | None) -> None:
+    def _check_again(self, token: _Token, loop: asyncio.AbstractEventLoop | None) -> None:
         """Verify a token again. While that cannot be done, it stays as it is."""
-        token.looked_at = now = time.time()
+        token.checked_at = now = time.time()
         credentials = token.credentials
         try:
             verifiers = self.protected.verifiers_for(credentials)
@@ -277,12 +275,12 @@ class Guard:
             self._known.pop(token.digest, None)
             self.log(f"a stream ends: {problem}")
         except IssuerUnavailable as problem:
-            token.looked_at = now - _LOOK_AGAIN + _UNAVAILABLE
+            token.checked_at = now - _LOOK_AGAIN + _UNAVAILABLE
             self.log(str(problem), problem.__cause__, credentials.token)
         except Exception as problem:
             self.log(f"verifying a token raised {type(problem).__name__}", problem, credentials.token)
         finally:
-            token.is_being_looked_at = False
+            token.is_being_checked = False
 
     # Verifying.
 
@@ -306,7 +304,7 @@ class Guard:
             self.log(f"verifying a token raised {type(problem).__name__}", problem, credentials.token)
             return self._gate.refuse(500, "Internal error", facts.headers, code=INTERNAL_ERROR)
 
-    def _remember(self, found: Verified, credentials: Credentials, digest: bytes, now: float) -> _Known:
+    def _remember(self, found: Verified, credentials: Credentials, digest: bytes, now: float) -> _VerifiedToken:
         grant = msgspec.structs.replace(found.grant, scopes=self.protected.implied(found.grant.scopes))
         until = now + found.seconds if grant.expires is None else min(now + found.seconds, grant.expires)
         is_bearer = credentials.scheme != "dpop" and grant.thumbprint is None and self._nonces is None
@@ -315,16 +313,16 @@ class Guard:
             token = self._tokens.get(digest)
             if token is None or token.owner != found.owner:
                 token = self._tokens[digest] = _Token(credentials, digest, found.owner)
-            token.is_good, token.ends, token.looked_at = True, grant.expires, now
-            access = {below: _Access(self, token, below) for below in (False, True)}
-            known = _Known(grant, found.owner, until, is_plain, access)
+            token.is_good, token.ends, token.checked_at = True, grant.expires, now
+            access = {below: _VerifiedAccess(self, token, below) for below in (False, True)}
+            known = _VerifiedToken(grant, found.owner, until, is_plain, access)
             if len(self._known) >= _KNOWN:
                 del self._known[next(iter(self._known))]
             self._known[digest] = known
         return known
 
     def _enter(
-        self, known: _Known, facts: TransportInfo, asked: _Asked, credentials: Credentials
+        self, known: _VerifiedToken, facts: TransportInfo, asked: _Asked, credentials: Credentials
     ) -> TransportInfo | HttpResponse | Verification:
         """Let a request with a good token in, if it may use the token, and the token allows anything here."""
         grant, used = known.grant, None
@@ -344,15 +342,17 @@ class Guard:
         except LinkspanError as problem:
             self.log(str(problem))
             return self._unavailable(facts.headers)
-        return admitted if store is None else Verification(self, self._note(store, used, admitted, asked, credentials))
+        return (
+            admitted if store is None else Verification(self, self._record(store, used, admitted, asked, credentials))
+        )
 
-    def _note(
+    def _record(
         self, store: Store, used: UsedProof, admitted: TransportInfo, asked: _Asked, credentials: Credentials
     ) -> VerifyFlow[TransportInfo | HttpResponse]:
         """Let a request in whose proof no other process has seen."""
         key, left = f"proof/{key_of(self.resource)}/{used.name}", used.until - time.time()
         try:
-            is_first = yield _Note(store, key, max(left, 0.0) + _CLOCKS)
+            is_first = yield _RecordProof(store, key, max(left, 0.0) + _CLOCKS)
         except LinkspanError as problem:
             self.log(f"proofs that other processes have seen cannot be looked up: {problem}")
             return self._unavailable(admitted.headers)
@@ -457,7 +457,7 @@ class Guard:
         return exchanged
 
 
-class _Access:
+class _VerifiedAccess:
     """What a handler may do with the token of its request. The token itself cannot be read."""
 
     __slots__ = ("_below", "_guard", "_token")
@@ -554,10 +554,10 @@ def _loop_here() -> asyncio.AbstractEventLoop | None:
 def _run(flow: VerifyFlow[T], fetcher: Fetcher, loop: asyncio.AbstractEventLoop | None = None) -> T:
     """Run a flow in this thread; what must be awaited is awaited on `loop`, or on the background loop."""
 
-    def perform(effect: Http | Check | _Note) -> object:
+    def perform(effect: Http | CheckToken | _RecordProof) -> object:
         if isinstance(effect, Http):
             return fetcher.submit(effect).result()
-        if isinstance(effect, _Note):
+        if isinstance(effect, _RecordProof):
             return effect.run()
         value = effect.function(effect.token)
         if not isawaitable(value):
@@ -570,7 +570,7 @@ def _run(flow: VerifyFlow[T], fetcher: Fetcher, loop: asyncio.AbstractEventLoop 
 
     outcome: object = None
     try:
-        effect: Http | Check | _Note = next(flow)
+        effect: Http | CheckToken | _RecordProof = next(flow)
         while True:
             try:
                 outcome = perform(effect)
@@ -590,10 +590,10 @@ async def _awaited(value: Awaitable[T]) -> T:
 async def _await(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
     """Run a flow on this event loop: what may block runs in a thread."""
 
-    async def perform(effect: Http | Check | _Note) -> object:
+    async def perform(effect: Http | CheckToken | _RecordProof) -> object:
         if isinstance(effect, Http):
             return await asyncio.wrap_future(fetcher.submit(effect))
-        if isinstance(effect, _Note):
+        if isinstance(effect, _RecordProof):
             return effect.run() if effect.store.quick else await SYSTEM.in_thread(effect.run, "sessions")
         call = partial(effect.function, effect.token)
         value: Any = call() if is_async_function(effect.function) else await SYSTEM.in_thread(call)
@@ -601,7 +601,7 @@ async def _await(flow: VerifyFlow[T], fetcher: Fetcher) -> T:
 
     outcome: object = None
     try:
-        effect: Http | Check | _Note = next(flow)
+        effect: Http | CheckToken | _RecordProof = next(flow)
         while True:
             try:
                 outcome = await perform(effect)

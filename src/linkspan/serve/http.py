@@ -29,20 +29,6 @@ if TYPE_CHECKING:
     from linkspan.serve.sharing import SharedStore
     from linkspan.server.registration import BaseServer
 
-__all__ = [
-    "DRAIN",
-    "PORT",
-    "HttpRunKeywords",
-    "HttpService",
-    "UvicornKeywords",
-    "listen",
-    "make_endpoint",
-    "make_guard",
-    "measure",
-    "serve_http",
-    "well_known",
-]
-
 PORT: Final = 8000
 DRAIN: Final = 1.0
 """Seconds that calls have to end in, by default, once the process is asked to stop."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard
     from linkspan.serve.metrics import MetricsPage
 
-__all__ = ["TICK", "HttpApp", "RefusalLog", "is_stopping", "stopping_within"]
-
 TICK: Final = 1.0
 """Seconds between two runs of due timers."""
 
@@ -69,12 +67,12 @@ class HttpApp:
 
         def receive(data: bytes | None) -> None:
             if data is not None and (todo := endpoint.receive(data)):  # what was missed cannot be had again
-                self.hear(lambda: self._perform_all(todo))
+                self.call_soon(lambda: self._perform_all(todo))
 
         endpoint.runner.deliver(endpoint, receive)
         self.slow = None if endpoint.runner.quick else endpoint
 
-    def hear(self, perform: Callable[[], object]) -> None:
+    def call_soon(self, perform: Callable[[], object]) -> None:
         """Call `perform` soon where requests are served: a thread of the store must not run an author's code."""
         raise NotImplementedError
 

@@ -1,10 +1,10 @@
 """One TCP connection of `run("http")`: uvicorn's protocol over httptools, with the endpoint in place of an application.
 
 uvicorn keeps the socket, TLS, flow control and its options, and llhttp decides what is HTTP/1.1. A request that has arrived
-goes to the endpoint without scope, receive and send; its response goes straight to the transport. There are no timers:
-`look_after` is called once a second and ends what has waited too long.
-Law: everything but `_wake` runs on the loop; nothing of the endpoint runs inside the parser, which would take an exception for an
-error in the request.
+goes to the endpoint without scope, receive and send; its response goes straight to the transport, or with those of other
+connections if it is there as soon as the request is. There are no timers: `handle_timeouts` is called once a second and ends
+what has waited too long.
+Law: everything but `_wake` runs on the loop.
 Spec: https://www.rfc-editor.org/rfc/rfc9112.
 """
 
@@ -14,34 +14,33 @@ import asyncio
 import contextvars
 import re
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from math import inf
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
 import httptools
-import msgspec
 from uvicorn.config import Config
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from linkspan.core.http_bodies import ArrivingBodies, ArrivingBody
 from linkspan.core.http_checks import Arrival, is_small
 from linkspan.core.http_endpoint import Endpoint, Lane, Opened
 from linkspan.core.http_exchange import TEXT, Header, HttpData, HttpEnd, HttpEvent, HttpResponse, HttpStart
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.serve.http_app import HttpApp
-from linkspan.wire.headers import split_target, unknown_coding
+from linkspan.serve.http_reader import ReadRequest, RequestReader
+from linkspan.serve.write_batch import WriteBatch
+from linkspan.wire.headers import split_target
 
 if TYPE_CHECKING:
     from linkspan.serve.guarding import Guard, Verification
     from linkspan.serve.metrics import MetricsPage
-
-__all__ = ["DirectApp", "EndpointProtocol"]
 
 _REMEMBERED: Final = 256
 _SHORT_URL: Final = 256
@@ -53,6 +52,8 @@ _LINGER: Final = 2.0
 _FRAMING: Final = 65536
 """Bytes of a request beside its headers and its body that are always taken: first line, chunk sizes and extensions, trailers."""
 _CLOSE: Final[Header] = ("connection", "close")
+_VERSIONS: Final = ("1.1", "1.0")
+"""Of HTTP: llhttp also reads a request line of HTTP/2.0, which has no meaning here (RFC 9110, section 15.6.6)."""
 _INVALID: Final = HttpResponse(400, TEXT, b"Invalid HTTP request received.", closes=True)
 _CROWDED: Final = HttpResponse(503, TEXT, b"Service Unavailable", closes=True)
 _STOPPING: Final = HttpResponse(503, TEXT, b"The server is stopping", closes=True)
@@ -61,21 +62,19 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _FORWARDED: Final = ("x-forwarded-for", "x-forwarded-proto")
 
 
-class _Request(msgspec.Struct):
-    """A request as it arrives: complete once it is in the queue."""
+_Write: TypeAlias = Callable[[asyncio.Transport, bytes], object]
+"""A way of a `WriteBatch` to write to a transport."""
 
-    method: str
-    url: bytes
-    headers: list[tuple[bytes, bytes]]
-    version: str
-    keep_alive: bool = False  # known once it is complete
-    body: bytes | bytearray = b""
-    admitted: _Admitted | None = None  # what was found out by its head
+
+class _QueuedRequest(ReadRequest):
+    """A request, and what has been found out about it."""
+
+    admitted: _Admitted | None = None  # by its head
     verdict: TransportInfo | HttpResponse | None = None  # what has come of verifying its token
     opening: asyncio.Task[Opened] | None = None  # where taking it in waits for a store
 
 
-class _Target(NamedTuple):
+class _UrlTarget(NamedTuple):
     """What a URL leads to: the endpoint, a fixed response, or the metrics."""
 
     path: str
@@ -120,26 +119,33 @@ class DirectApp(HttpApp):
         super().__init__(endpoint, path, lambda: self._loop, metrics, guard, health)
         self.head_timeout = head_timeout
         self._target = lru_cache(_REMEMBERED)(self._judge_target)
-        self._arriving: dict[EndpointProtocol, int] = {}
-        self._kept = 0
-        self._fixed: object = None
-        self._heads: dict[tuple[int, tuple[Header, ...]], bytes] = {}
+        self.bodies = ArrivingBodies(endpoint.gate, endpoint.policy)
+        """The bodies that have not arrived completely, of all connections."""
+        self.batch = WriteBatch(self._at_end_of_turn, monotonic)
+        """What connections have to send in this turn of the loop."""
+        self.fixed: object = None
+        self.heads: dict[tuple[int, tuple[Header, ...]], bytes] = {}
+        """Beginnings of responses that have the `fixed` headers, by their status and own headers."""
 
     def serve_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run async functions on this loop."""
         self._loop = loop
 
-    def hear(self, perform: Callable[[], object]) -> None:
+    def _at_end_of_turn(self, perform: Callable[[], object]) -> None:
+        assert self._loop is not None
+        self._loop.call_soon(perform)
+
+    def call_soon(self, perform: Callable[[], object]) -> None:
         """Call `perform` on the event loop that serves."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(perform)
 
-    def target(self, url: bytes, root: str) -> _Target | None:
+    def target(self, url: bytes, root: str) -> _UrlTarget | None:
         """Return what the URL of a request leads to, below the prefix `root`; None if it is not valid."""
         return self._target(url, root) if len(url) <= _SHORT_URL else self._judge_target(url, root)
 
-    def _judge_target(self, url: bytes, root: str) -> _Target | None:
+    def _judge_target(self, url: bytes, root: str) -> _UrlTarget | None:
         try:
             parsed = httptools.parse_url(url)
             local = unquote(parsed.path.decode("ascii"))
@@ -148,44 +154,26 @@ class DirectApp(HttpApp):
         path, query, local = root + local, (parsed.query or b"").decode("latin-1"), local.rstrip("/")
         authority, _ = split_target(url.decode("latin-1"))
         if self.metrics is not None and local == self.metrics.path:
-            return _Target(path, query, authority, metrics=self.metrics)
+            return _UrlTarget(path, query, authority, metrics=self.metrics)
         fixed = self._public(path, local) or (self._nothing_here if self._is_elsewhere(local) else None)
-        return _Target(path, query, authority, fixed)
+        return _UrlTarget(path, query, authority, fixed)
 
     def head(self, status: int, headers: tuple[Header, ...], fixed: Sequence[tuple[bytes, bytes]]) -> bytes:
         """Return the beginning of a response with the `fixed` headers of all: uvicorn makes new ones once a second, for the date.
 
         Raises: ValueError for a header with a control character.
         """
-        if fixed is not self._fixed or len(self._heads) > _REMEMBERED:
-            self._fixed, self._heads = fixed, {}
-        found = self._heads.get((status, headers))
+        if fixed is not self.fixed or len(self.heads) > _REMEMBERED:
+            self.fixed, self.heads = fixed, {}
+        found = self.heads.get((status, headers))
         if found is None:
             lines = [f"{name}: {value}" for name, value in headers]
             if any(map(_CONTROL.search, lines)):
                 raise ValueError("a header of a response contains a control character")
             own = "".join([f"{line}\r\n" for line in lines]).encode("latin-1")
             found = b"".join([STATUS_LINE[status], *(b"%b: %b\r\n" % each for each in fixed), own])
-            self._heads[status, headers] = found
+            self.heads[status, headers] = found
         return found
-
-    # Bodies that have not arrived completely, of all connections.
-
-    def has_room_for_body(self) -> bool:
-        """Return whether one more may begin to arrive."""
-        return len(self._arriving) < self.endpoint.policy.max_streams
-
-    def keep_body(self, connection: EndpointProtocol, size: int) -> None:
-        """Note how many bytes there are of a body. If all together are too many, the largest is refused."""
-        self._kept += size - self._arriving.get(connection, 0)
-        self._arriving[connection] = size
-        policy = self.endpoint.policy
-        if self._kept > max(policy.max_incoming_bytes, policy.max_body_bytes):
-            max(self._arriving, key=self._arriving.__getitem__).crowd_out()
-
-    def forget_body(self, connection: EndpointProtocol) -> None:
-        """Free what was kept of a body."""
-        self._kept -= self._arriving.pop(connection, 0)
 
 
 class EndpointProtocol(HttpToolsProtocol):
@@ -203,8 +191,9 @@ class EndpointProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         app.serve_on(self.loop)
         self._app = app
+        self._batch = app.batch
         self._endpoint = app.endpoint
-        policy = self._policy = app.endpoint.policy
+        self._policy = app.endpoint.policy
         self._thread = threading.get_ident()
         # Each request runs in a copy, as it would in a task of its own.
         fresh = getattr(config, "reset_contextvars", False)
@@ -213,26 +202,18 @@ class EndpointProtocol(HttpToolsProtocol):
         self._proxies = ProxyHeadersMiddleware(_forward, trusted) if config.proxy_headers and trusted else None
         self._phase: str = "new"
         self._since = monotonic()
-        waits = (
-            ("new", app.head_timeout),
-            ("head", app.head_timeout),
-            ("body", policy.body_timeout),
-            ("closing", _LINGER),
-        )
+        waits = ("new", app.head_timeout), ("head", app.head_timeout), ("closing", _LINGER)
         self._patience = dict(waits, idle=self.timeout_keep_alive)
-        # The request that is arriving.
-        self._fields: list[tuple[bytes, bytes]] = []
-        self._begun = self._upgrade = False
-        self._head: _Request | None = None
-        self._incoming: Mapping[str, str] = {}
-        self._received = self._received_with_body = 0  # bytes of it; bytes up to the last ones of its body
+        self.parser = None  # type: ignore[assignment]  # uvicorn's own
+        self._reader = RequestReader(_QueuedRequest)
+        self._body: ArrivingBody | None = None
+        """The body of its head, if it was let in."""
         # The last head that was let in, and what is known of it: a client repeats its heads.
         self._known = _NOTHING_KNOWN
-        # The requests that have arrived, and the response that is being sent.
-        self._ready: deque[_Request] = deque()
-        self._broken = self._over = self._last = False
+        # The response that is being sent.
+        self._over = self._last = False
         self._lane: Lane | None = None
-        self._request: _Request | None = None
+        self._request: _QueuedRequest | None = None
         self._opened: Opened | None = None
         self._pending: asyncio.Task[Any] | None = None
         self._chunked = self._woken = False
@@ -241,23 +222,17 @@ class EndpointProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of any number of requests."""
-        if self._over:
-            return
-        if self._begun:
-            self._received += len(data)
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrades(memoryview(data)[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            self._broken = True
-        self._serve()
+        if not self._over:
+            self._reader.receive_data(data)
+            self._serve()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel what only this client waits for."""
         super().connection_lost(exc)
         self._over = True
-        self._app.forget_body(self)
+        self._batch.forget(self.transport)
+        self._end_body()
+        self._reader.close()
         self._leave()
 
     def pause_writing(self) -> None:
@@ -273,133 +248,67 @@ class EndpointProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Close once the request that is here has its response. Called by uvicorn as it stops."""
         self._last = True
-        if self._over or (self._opened is None and not self._ready and self._head is None):
-            self.transport.close()
+        reader = self._reader
+        if self._over or (self._opened is None and not reader.ready and reader.head is None):
+            self._batch.close(self.transport)
 
     def abandon(self) -> None:
         """Cancel what runs, and close: it has had its time to end."""
         opened = self._leave()
         if opened is not None and not opened.exchange.started:
             self._refuse(_STOPPING)
-        self.transport.close()
+        self._batch.close(self.transport)
 
-    def look_after(self, now: float) -> None:
+    def handle_timeouts(self, now: float) -> None:
         """End what has waited too long: for a head, a body, the next request, the end, or a reader of a stream."""
         waited = now - self._since
         if self._opened is not None:
             if self.flow.write_paused and waited >= self._policy.send_timeout:
                 self.transport.abort()
-        elif not self.flow.write_paused and waited >= self._patience.get(self._phase, inf):
-            if self._head is not None and self._phase == "body":
-                self._refuse(self._endpoint.gate.too_slow(self._incoming))
-            else:
-                self.transport.close()
-
-    # What the parser calls.
-
-    def on_message_begin(self) -> None:
-        """Begin a request."""
-        self.url = b""
-        self._fields = []
-        self._begun = True
-        self._received = self._received_with_body = 0
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header line. Those that follow a chunked body are not kept: they were not checked."""
-        if self._head is None:
-            self._fields.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        """Keep the head as llhttp has understood it."""
-        parser = self.parser
-        method, version = parser.get_method().decode("ascii"), parser.get_http_version()
-        self._upgrade = parser.should_upgrade()
-        self._head = _Request(method, self.url, self._fields, version)
-        self._fields = []
-
-    def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
-        head = self._head
-        assert head is not None
-        self._received_with_body = self._received
-        if not head.body:
-            head.body = body
-            return
-        if isinstance(head.body, bytes):
-            head.body = bytearray(head.body)
-        head.body += body
-
-    def on_message_complete(self) -> None:
-        """Keep the request until it is its turn."""
-        if self._upgrade:
-            return  # it is not complete: llhttp leaves out the body
-        head = self._head
-        assert head is not None
-        # Only here, since llhttp obeys a Connection among the trailers too, and reads no other request then.
-        head.keep_alive = head.version == "1.1" and self.parser.should_keep_alive()
-        self._ready.append(head)
-        self._begun, self._head = False, None
-
-    def _decline_upgrades(self, rest: memoryview) -> None:
-        """Parse a head again without its wish for another protocol, which a server may ignore (RFC 9110, 7.8), and what follows.
-
-        llhttp takes whatever follows such a head for the other protocol. Its body must not be read as the next request.
-        """
-        while (head := self._head) is not None and head.method != "CONNECT":
-            self._head, self.parser = None, httptools.HttpRequestParser(self)
-            try:
-                self.parser.feed_data(_without_upgrade(head))
-                self.parser.feed_data(rest)
-                return
-            except httptools.HttpParserUpgrade as upgrade:
-                rest = rest[upgrade.args[0] :]
-            except httptools.HttpParserError:
-                break
-        self._broken = True
+        elif not self.flow.write_paused:
+            if self._phase == "body":
+                self._app.bodies.expire(now)
+            elif waited >= self._patience.get(self._phase, inf):
+                self._batch.close(self.transport)
 
     # One request after the other.
 
     def _serve(self) -> None:
         """Serve what has arrived, as long as each request is answered at once and the client reads."""
-        while self._opened is None and self._pending is None and not self.flow.write_paused and not self._over:
-            if self._ready:
-                self._begin(self._ready.popleft())
-            elif self._broken:
+        reader, flow = self._reader, self.flow
+        while self._opened is None and self._pending is None and not flow.write_paused and not self._over:
+            if reader.ready:
+                request = self._request = reader.ready.popleft()
+                if self._phase != "idle":
+                    self._end_body()
+                    self._phase = "busy"
+                try:
+                    response = self._context.copy().run(self._open, request)
+                except Exception:
+                    self.logger.exception("Exception while serving a request")
+                    response = _FAILED
+                if response is not None:
+                    self._respond(response, self._batch.write_soon)
+                elif (opened := self._opened) is not None:
+                    opened.exchange.attach(self._wake)
+                    if opened.exchange.started:
+                        self._send(opened, self._batch.write_soon)
+            elif reader.is_broken:
                 self.logger.warning("Invalid HTTP request received.")
-                self._refuse(self._unreadable())
+                coding = reader.unknown_coding()
+                self._refuse(_INVALID if coding is None else self._endpoint.gate.unreadable(coding, {}))
             else:
-                self._await_more()
+                if flow.read_paused:
+                    flow.resume_reading()
+                if reader.has_begun:
+                    self._await_rest()
+                elif self._phase != "new":
+                    self._phase, self._since = "idle", monotonic()
                 return
-        if self._ready or self._broken or self._begun:
-            self.flow.pause_reading()  # a client that sends on waits for its answers, and what it sends waits below us
+        if reader.ready or reader.is_broken or reader.has_begun:
+            flow.pause_reading()  # a client that sends on waits for its answers, and what it sends waits below us
 
-    def _unreadable(self) -> HttpResponse:
-        """Return the refusal of what llhttp cannot read: it takes no body whose last transfer coding is not `chunked`."""
-        given = (
-            [value for name, value in self._head.headers if name.lower() == b"transfer-encoding"] if self._head else []
-        )
-        coding = unknown_coding(b",".join(given).decode("latin-1"))
-        return _INVALID if coding is None else self._endpoint.gate.unreadable(coding, {})
-
-    def _begin(self, request: _Request) -> None:
-        """Begin the response to a request, and send it if it is there at once."""
-        if self._phase != "idle":
-            self._app.forget_body(self)
-            self._phase = "busy"
-        self._request = request
-        try:
-            response = self._context.copy().run(self._open, request)
-        except Exception:
-            self.logger.exception("Exception while serving a request")
-            response = _FAILED
-        if response is not None:
-            self._respond(response)
-        elif (opened := self._opened) is not None:
-            opened.exchange.attach(self._wake)
-            if opened.exchange.started:
-                self._send(opened)
-
-    def _open(self, request: _Request) -> HttpResponse | None:
+    def _open(self, request: _QueuedRequest) -> HttpResponse | None:
         """Give a request to the endpoint, and run what it asks for. Return the response, if it is complete then."""
         head = request.headers, request.url, request.method, request.version
         known, admitted = self._known
@@ -423,7 +332,7 @@ class EndpointProtocol(HttpToolsProtocol):
             if request.opening is not None:
                 opened = request.opening.result()
             elif slow is not None and slow.may_wait(request.method, facts.headers):
-                self._ready.appendleft(request)  # it is the next again once the store has answered
+                self._reader.ready.appendleft(request)  # it is the next again once the store has answered
                 opening = self._app.open_slowly(request.method, url, facts.headers, body, facts, query)
                 self._pending = request.opening = self.loop.create_task(opening)
                 request.opening.add_done_callback(self._opened_slowly)
@@ -433,18 +342,21 @@ class EndpointProtocol(HttpToolsProtocol):
         response = self._app.perform(opened)
         if response is None:
             self._opened = opened
-            if not held:
-                self._endpoint.hold(opened)
+            if not held and opened.owner is not None:
+                self._endpoint.streams.hold(opened.exchange, opened.owner)
         elif held:
             self._endpoint.finished(opened.exchange)
         else:
             opened.exchange.release()
         return response
 
-    def _admit(self, request: _Request) -> _Admitted | HttpResponse | None:
+    def _admit(self, request: _QueuedRequest) -> _Admitted | HttpResponse | None:
         """Let a request in by its head, or return its refusal; None if it is being found out, after which `_serve` goes on."""
         if request.admitted is not None:
             return request.admitted
+        if request.version not in _VERSIONS:
+            problem = f"HTTP/{request.version} is not spoken on this connection: send HTTP/1.1"
+            return self._endpoint.gate.refuse(505, problem, {}, closes=True)
         target = self._app.target(request.url, self.root_path)
         if target is None:
             return _INVALID
@@ -455,11 +367,11 @@ class EndpointProtocol(HttpToolsProtocol):
             return self._app.answer(target.response, request.method)
         raw = tuple(request.headers)
         scheme: str | None = self.scheme
-        arrival = self._arrival(target, request.version, self.client)
+        arrival = _arrival(self.server, target, request.version, self.client)
         headers = self._endpoint.gate.read(request.method, raw, arrival)
         if self._proxies and (isinstance(headers, HttpResponse) or any(name in headers for name in _FORWARDED)):
             client, scheme = self._sender(raw)
-            arrival = self._arrival(target, request.version, client)
+            arrival = _arrival(self.server, target, request.version, client)
             headers = self._endpoint.gate.read(request.method, raw, arrival)
         facts, guard = self._app.identify(headers, arrival.peer, None, ""), self._app.guard
         if request.verdict is not None:
@@ -485,10 +397,10 @@ class EndpointProtocol(HttpToolsProtocol):
         request.admitted = _Admitted(url, target.query, facts, small, plain, until)
         return request.admitted
 
-    def _verify(self, request: _Request, verification: Verification) -> None:
+    def _verify(self, request: _QueuedRequest, verification: Verification) -> None:
         """Find out whether its token is good; it is the next request then, and what follows waits below us."""
-        if request is not self._head:
-            self._ready.appendleft(request)
+        if request is not self._reader.head:
+            self._reader.ready.appendleft(request)
         self._pending = self.loop.create_task(verification.awaited())
         self._pending.add_done_callback(partial(self._verified, request))
 
@@ -499,7 +411,7 @@ class EndpointProtocol(HttpToolsProtocol):
         else:
             self._serve()
 
-    def _verified(self, request: _Request, task: asyncio.Task[TransportInfo | HttpResponse]) -> None:
+    def _verified(self, request: _QueuedRequest, task: asyncio.Task[TransportInfo | HttpResponse]) -> None:
         self._pending = None
         if self._over:
             return
@@ -510,70 +422,69 @@ class EndpointProtocol(HttpToolsProtocol):
             request.verdict = _FAILED
         self._serve()
 
-    def _arrival(self, target: _Target, version: str, client: tuple[str, int] | None) -> Arrival:
-        own, peer = self.server, client[0] or None if client else None
-        return Arrival(own[0] if own else None, peer, target.path, version, target.authority)
-
     def _sender(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, int] | None, str | None]:
         """Return the address of the client and the scheme that it uses, from a proxy that uvicorn trusts or the socket."""
         if self._proxies is None:
             return self.client, self.scheme
-        told = [(name.lower(), value) for name, value in headers]
-        scope: Any = {"type": "http", "client": self.client, "scheme": self.scheme, "headers": told}
+        reported = [(name.lower(), value) for name, value in headers]
+        scope: Any = {"type": "http", "client": self.client, "scheme": self.scheme, "headers": reported}
         with suppress(StopIteration):
             self._proxies(scope, _forward, _forward).send(None)  # type: ignore[arg-type]
         return scope["client"], scope["scheme"]
 
     # A request that is still arriving.
 
-    def _await_more(self) -> None:
-        """Wait for the next request, or for the rest of one."""
-        if self.flow.read_paused:
-            self.flow.resume_reading()
-        if not self._begun:
-            if self._phase != "new":
-                self._phase, self._since, self.url, self._incoming = "idle", monotonic(), b"", {}
-        elif self._head is not None:
-            self._await_body(self._head)
-        else:
-            self._enter("head")
-            most = self._policy.max_header_bytes
-            if self._received > most + _FRAMING:
-                problem = f"The headers are larger than {most} bytes (max_header_bytes) [LS-504]"
-                self._refuse(self._endpoint.gate.refuse(431, problem, {}))
+    def _await_rest(self) -> None:
+        """Wait for the rest of a head, or of a body that is let in."""
+        reader = self._reader
+        if reader.head is not None:
+            self._await_body(reader.head)
+            return
+        self._enter("head")
+        most = self._policy.max_header_bytes
+        if reader.received > most + _FRAMING:
+            problem = f"The headers are larger than {most} bytes (max_header_bytes) [LS-504]"
+            self._refuse(self._endpoint.gate.refuse(431, problem, {}))
 
-    def _await_body(self, head: _Request) -> None:
+    def _await_body(self, head: _QueuedRequest) -> None:
         """Refuse a request before its body is here, by its head or the size of the body; otherwise wait for the rest."""
-        gate, size = self._endpoint.gate, len(head.body)
+        reader, bodies, size = self._reader, self._app.bodies, len(head.body)
         if self._phase != "body":
             admitted = self._admit(head)
             if admitted is None:
                 return self.flow.pause_reading()
             if isinstance(admitted, HttpResponse):
                 return self._refuse(admitted)
-            self._incoming = admitted.facts.headers
-            if not self._app.has_room_for_body():
-                return self._refuse(gate.too_many_bodies(self._incoming, "max_streams"))
-            if size == 0 and head.version == "1.1" and self._incoming.get("expect", "").lower() == "100-continue":
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            headers = admitted.facts.headers
+            body = bodies.begin(headers, monotonic(), self._refuse)
+            if isinstance(body, HttpResponse):
+                return self._refuse(body)
+            self._body = body
+            if size == 0 and head.version == "1.1" and headers.get("expect", "").lower() == "100-continue":
+                self._batch.write_now(self.transport, b"HTTP/1.1 100 Continue\r\n\r\n")
             self._enter("body")
-        if size > self._policy.max_body_bytes:
-            return self._refuse(gate.too_large(self._incoming))
+        assert self._body is not None
+        refusal = bodies.grow(self._body, size, reader.received)
         framing = self._policy.max_header_bytes + _FRAMING
-        if self._received > 8 * size + framing or self._received - self._received_with_body > framing:
-            return self._refuse(_INVALID)
-        return self._app.keep_body(self, max(size, self._received))
+        if refusal is None and (
+            reader.received > 8 * size + framing or reader.received - reader.received_with_body > framing
+        ):
+            refusal = _INVALID
+        if refusal is not None:
+            self._refuse(refusal)
+        return None
 
-    def crowd_out(self) -> None:
-        """Refuse the body that is arriving: others need the room."""
-        self._refuse(self._endpoint.gate.too_many_bodies(self._incoming, "max_incoming_bytes"))
+    def _end_body(self) -> None:
+        body, self._body = self._body, None
+        if body is not None:
+            self._app.bodies.end(body)
 
     def _refuse(self, response: HttpResponse) -> None:
         """Answer before the end of a request, and take no more; close when the client has had the time to see the answer."""
-        self._app.forget_body(self)
+        self._end_body()
         self._last = self._over = True
-        self._request = self._head or self._request
-        self._respond(response)
+        self._request = self._reader.head or self._request
+        self._respond(response, self._batch.write_now)
         if self.transport.can_write_eof():
             with suppress(OSError):  # the client has reset the connection
                 self.transport.write_eof()
@@ -602,15 +513,16 @@ class EndpointProtocol(HttpToolsProtocol):
         """Send what there is of the response that runs; after its end go on with the next request, but not under its lock."""
         self._woken = False
         opened = self._opened
-        if opened is None or not self._send(opened) or self._over:
+        if opened is None or not self._send(opened, self._batch.write_now) or self._over:
             return
-        if self._ready or self._broken or self._begun:
+        reader = self._reader
+        if reader.ready or reader.is_broken or reader.has_begun:
             self.loop.call_soon(self._serve)
         else:
-            self._await_more()
+            self._serve()
 
-    def _send(self, opened: Opened) -> bool:
-        """Send what there is, as long as the client reads; return whether that was the end."""
+    def _send(self, opened: Opened, write: _Write) -> bool:
+        """Send what there is with `write`, as long as the client reads; return whether that was the end."""
         exchange = opened.exchange
         if exchange.overrun:
             self._last = True
@@ -623,7 +535,11 @@ class EndpointProtocol(HttpToolsProtocol):
         response = exchange.response  # a thread may have answered between the two
         if response is None:
             if events:
-                self.transport.writelines([part for event in events for part in self._encode(event)])
+                parts = [part for event in events for part in self._encode(event)]
+                if sum(map(len, parts)) < _LARGE:
+                    write(self.transport, b"".join(parts))
+                else:
+                    self._batch.write_parts(self.transport, parts)
             if not events or type(events[-1]) is not HttpEnd:
                 return False
         self._opened = None
@@ -632,21 +548,24 @@ class EndpointProtocol(HttpToolsProtocol):
         if response is None:
             self._end()
         else:
-            self._respond(response)
+            self._respond(response, write)
         return True
 
-    def _respond(self, response: HttpResponse) -> None:
-        """Send a whole response."""
+    def _respond(self, response: HttpResponse, write: _Write) -> None:
+        """Send a whole response with `write`."""
         request, body = self._request, response.body
         length = b"content-length: %d\r\n\r\n" % len(body) if response.status != 204 else b"\r\n"
         head = self._head_of(response.status, response.headers, closes=response.closes) + length
         if request is not None and request.method == "HEAD":
-            self.transport.write(head)
+            write(self.transport, head)
         elif len(body) < _LARGE:
-            self.transport.write(head + body)
+            write(self.transport, head + body)
         else:
-            self.transport.writelines((head, body))
-        self._end()
+            self._batch.write_parts(self.transport, (head, body))
+        self.server_state.total_requests += 1
+        self._request = None  # a connection may be idle for long
+        if self._last:
+            self._hang_up()
 
     def _encode(self, event: HttpEvent) -> Iterable[bytes]:
         """Return the bytes of a part of a stream."""
@@ -667,17 +586,23 @@ class EndpointProtocol(HttpToolsProtocol):
             headers = (*headers, _CLOSE)
         if self.access_log:
             self._log(status)
-        return self._app.head(status, headers, self.server_state.default_headers)
+        app, fixed = self._app, self.server_state.default_headers
+        found = app.heads.get((status, headers)) if fixed is app.fixed else None  # most are there, and need no call
+        return app.head(status, headers, fixed) if found is None else found
 
     def _end(self) -> None:
-        """Note that a response has been sent, and forget its request: a connection may be idle for long."""
+        """Note that the last part of a stream has been sent."""
         self.server_state.total_requests += 1
         self._request = None
         if self._last:
-            self._enter("closing")
-            if not self._over:
-                self._over = True
-                self.transport.close()
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close, unless the client may still send."""
+        self._enter("closing")
+        if not self._over:
+            self._over = True
+            self._batch.close(self.transport)
 
     def _log(self, status: int) -> None:
         """Write a line of uvicorn's access log."""
@@ -699,17 +624,12 @@ class EndpointProtocol(HttpToolsProtocol):
         return opened
 
 
+def _arrival(
+    server: tuple[str, int | None] | None, target: _UrlTarget, version: str, client: tuple[str, int] | None
+) -> Arrival:
+    peer = client[0] or None if client else None
+    return Arrival(server[0] if server else None, peer, target.path, version, target.authority)
+
+
 async def _forward(*_: object) -> None:
     """Stand in for the application behind uvicorn's middleware, which only changes the scope."""
-
-
-def _without_upgrade(head: _Request) -> bytes:
-    """Return a head again, without its wish for another protocol."""
-    lines = [b"%b %b HTTP/%b" % (head.method.encode(), head.url, head.version.encode())]
-    for name, value in head.headers:
-        if name.lower() == b"connection":
-            tokens = [each.strip() for each in value.split(b",")]
-            lines.append(b"%b: %b" % (name, b", ".join([each for each in tokens if each.lower() != b"upgrade"])))
-        elif name.lower() != b"upgrade":
-            lines.append(b"%b: %b" % (name, value))
-    return b"\r\n".join([*lines, b"", b""])

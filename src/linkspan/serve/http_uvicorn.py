@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from linkspan.serve.http_protocol import EndpointProtocol
     from linkspan.serve.metrics import MetricsPage
 
-__all__ = ["SETTINGS", "QuietUvicorn", "make_uvicorn", "serve_with_uvicorn"]
-
 _KEEP_ALIVE = 60
 """Seconds that an idle connection stays: clients that keep a pool lose a race whenever one is closed under them."""
 
@@ -191,15 +189,15 @@ class QuietUvicorn(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Look for connections without a request head or a reader, once a second."""
         if counter % _TICKS_PER_SECOND == 0:
-            self.look_after(time.monotonic())
+            self.handle_timeouts(time.monotonic())
         return await super().on_tick(counter)
 
-    def look_after(self, now: float) -> None:
+    def handle_timeouts(self, now: float) -> None:
         """Run due timers, close the connections whose request is late, and abort those whose response is not read."""
         self._app.tick(now)
         for connection in self._own_connections():
             try:
-                connection.look_after(now)
+                connection.handle_timeouts(now)
             except Exception:  # what is wrong with one connection must not end the server
                 logging.getLogger("linkspan.http").exception("a connection is closed", extra=log_facts())
                 connection.transport.abort()
@@ -209,7 +207,7 @@ class QuietUvicorn(uvicorn.Server):
     def _own_connections(self) -> list[EndpointProtocol]:
         """Return the connections with a protocol of ours; where httptools is missing they have one of uvicorn's."""
         connections: set[Any] = self.server_state.connections
-        return [each for each in connections if hasattr(each, "look_after")]
+        return [each for each in connections if hasattr(each, "handle_timeouts")]
 
     def _drop_unread(self, now: float) -> None:
         """An answer is handed over as a whole, and kept below us until it is read: not for ever (`send_timeout`)."""
@@ -240,7 +238,7 @@ def _unsent(connection: Any) -> int:
 
 def _is_silent(connection: Any) -> bool:
     """Return whether the head of a request is still to arrive; between two requests uvicorn has its own bound."""
-    if not hasattr(connection, "cycle") or hasattr(connection, "look_after"):
+    if not hasattr(connection, "cycle") or hasattr(connection, "handle_timeouts"):
         return False  # a WebSocket, which is being refused, or a connection with bounds of its own
     cycle = connection.cycle
     return connection.timeout_keep_alive_task is None and (cycle is None or cycle.response_complete)

@@ -17,8 +17,6 @@ from linkspan.errors import LinkspanError
 
 assert sys.platform != "win32"  # which cannot fork
 
-__all__ = ["serve_in_workers"]
-
 _WAITED_FOR: Final = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGALRM})
 _MAX_EARLY_DEATHS: Final = 5
 
@@ -39,10 +37,10 @@ def serve_in_workers(
     """
     if count < 1:
         raise LinkspanError(f"workers must be at least 1, got {count}")
-    return _Workers(serve, patience, forget).run(count, ready)
+    return _WorkerParent(serve, patience, forget).run(count, ready)
 
 
-class _Workers:
+class _WorkerParent:
     """The parent. Signals wait until it asks for them, so there are no handlers and no races."""
 
     def __init__(

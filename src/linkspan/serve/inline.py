@@ -10,13 +10,12 @@ import msgspec
 from linkspan.core.call import Call, CallReady, Postponed, run_call
 from linkspan.core.connection import ServerConnection
 from linkspan.errors import INVALID_REQUEST
+from linkspan.runtime.deferred import Deferred
 from linkspan.wire.jsonrpc import NOTIFICATION, encode, encode_error
 from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-
-__all__ = ["answer", "answer_value"]
 
 
 def answer(connection: ServerConnection, data: object, *, raise_exceptions: bool = False) -> bytes | None:
@@ -57,6 +56,8 @@ def _wait(_: object, call: Call, awaitable: Awaitable[object]) -> object:
         awaitable.resume()
         value = call.run()
         return _wait(_, call, cast("Awaitable[object]", value)) if hasattr(type(value), "__await__") else value
+    if type(awaitable) is Deferred:
+        return awaitable.wait()
     from linkspan.runtime.background import run_awaitable
 
     return run_awaitable(awaitable)

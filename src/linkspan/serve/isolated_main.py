@@ -17,15 +17,13 @@ from typing import Any
 import msgspec
 
 from linkspan.errors import ToolError
-from linkspan.runtime.isolated import OUT_OF_MEMORY, Request, Start, read_frame, write_frame
+from linkspan.runtime.isolated import OUT_OF_MEMORY, ProcessCall, Start, read_frame, write_frame
 from linkspan.serve.server import Server
-from linkspan.server.limits import Isolation, Reply
-from linkspan.server.middleware import readable
+from linkspan.server.limits import Isolation, ProcessReply
+from linkspan.server.serving_inside import readable
 from linkspan.server.tools import BoundTool, ToolInfo, bind_tool
 from linkspan.types.base import UNSET
 from linkspan.types.messages import CallToolResult
-
-__all__ = ["main"]
 
 
 def main() -> None:
@@ -48,16 +46,16 @@ def main() -> None:
         return
     write_frame(outgoing, b"ready")
     while frame := read_frame(incoming):
-        write_frame(outgoing, msgspec.json.encode(_answer(tool, msgspec.json.decode(frame, type=Request))))
+        write_frame(outgoing, msgspec.json.encode(_answer(tool, msgspec.json.decode(frame, type=ProcessCall))))
 
 
-class _Found(BaseException):
+class _LoadedEnough(BaseException):
     """Ends the loading of a file that would serve now: what it defines above that line is there."""
 
 
 def _load(isolation: Isolation) -> BoundTool:
     def stop(*_: object, **__: object) -> None:
-        raise _Found
+        raise _LoadedEnough
 
     Server.run = stop  # type: ignore[method-assign]
     if isolation.module is not None:
@@ -68,7 +66,7 @@ def _load(isolation: Isolation) -> BoundTool:
         assert spec is not None
         assert spec.loader is not None
         module = sys.modules["__isolated__"] = module_from_spec(spec)
-        with suppress(_Found):
+        with suppress(_LoadedEnough):
             spec.loader.exec_module(module)
     function = getattr(module, isolation.function)
     schema = UNSET if isolation.derives_output_schema else isolation.output_schema
@@ -80,7 +78,7 @@ _made: dict[object, object] = {}
 """The dependencies of this process."""
 
 
-def _answer(tool: BoundTool, request: Request) -> Reply:
+def _answer(tool: BoundTool, request: ProcessCall) -> ProcessReply:
     handler = tool.handler
     try:
         arguments, _ = handler.parameters.decode(request.arguments, repair=request.repair)
@@ -96,15 +94,15 @@ def _answer(tool: BoundTool, request: Request) -> Reply:
             raise TypeError(
                 f"{tool.spec.name} returned a {type(result).__name__}, which a process of its own cannot send"
             )
-        return Reply(result=result)
+        return ProcessReply(result=result)
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except ToolError as error:
-        return Reply(refused=str(error))
+        return ProcessReply(refused=str(error))
     except BaseException as error:
         from linkspan.runtime.tracebacks import author_frames
 
-        return Reply(failed=author_frames(error))
+        return ProcessReply(failed=author_frames(error))
 
 
 def _dependency(provider: Any) -> object:

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from linkspan.server.catalogue import Catalogue, Registry
     from linkspan.server.registration import BaseServer
 
-__all__ = ["load_folder"]
-
 _LOGGER: Final = "linkspan.server"
 _LEFT_OUT: Final = ("_", ".")
 
 
-class _File(NamedTuple):
+class _LoadedFile(NamedTuple):
     path: str
     parts: tuple[str, ...]
     """From the folder; the last one without its `.py`."""
@@ -73,7 +71,7 @@ def _where(folder: str) -> str:
     return f" (in {os.getcwd()}); from another directory, write load(Path(__file__).with_name({name!r}))"
 
 
-def _files(folder: str, parts: tuple[str, ...] = (), root: str | None = None) -> Iterator[_File]:
+def _files(folder: str, parts: tuple[str, ...] = (), root: str | None = None) -> Iterator[_LoadedFile]:
     """Yield the files to load. A link to a folder inside is left out: that folder is loaded where it is."""
     root = root or folder
     with os.scandir(folder) as entries:
@@ -84,11 +82,11 @@ def _files(folder: str, parts: tuple[str, ...] = (), root: str | None = None) ->
         if each.is_dir() and (outside or not each.is_symlink()):
             here = (*parts, each.name)
             if outside:
-                yield _File(each.path, here, leads_out=True)
+                yield _LoadedFile(each.path, here, leads_out=True)
             else:
                 yield from _files(each.path, here, root)
         elif is_python and (outside or each.is_file()):
-            yield _File(each.path, (*parts, stem), leads_out=outside)
+            yield _LoadedFile(each.path, (*parts, stem), leads_out=outside)
 
 
 def _is_inside(path: str, root: str) -> bool:
@@ -112,7 +110,7 @@ class _Loading:
     server: BaseServer
     catalogue: Catalogue
     package: str
-    file: _File
+    file: _LoadedFile
     shown: str
     """The path as the author would write it."""
 

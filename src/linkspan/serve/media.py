@@ -17,8 +17,6 @@ from linkspan.wire.values import encode_base64
 if TYPE_CHECKING:
     from linkspan.types.base import Annotations
 
-__all__ = ["Audio", "File", "Image"]
-
 _SUBTYPES: Final = {
     "jpg": "jpeg",
     "svg": "svg+xml",

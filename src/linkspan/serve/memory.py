@@ -19,8 +19,6 @@ from linkspan.runtime.workers import MAX_WORKERS
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-__all__ = ["MemoryTransport"]
-
 
 class MemoryTransport:
     """The client's end of a connection to a server in the same process; any thread may use it.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from linkspan.core.http_endpoint import Endpoint
     from linkspan.server.registration import BaseServer
 
-__all__ = ["MetricsPage", "count_together", "forget_worker"]
-
 _DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
 _LABELS: Final = ("mcp_method_name", "gen_ai_tool_name", "gen_ai_prompt_name", "error_type")
 
@@ -68,7 +66,7 @@ def _instruments() -> _Instruments:
     )
 
 
-class _Span(msgspec.Struct, eq=False):
+class _MetricsSpan(msgspec.Struct, eq=False):
     """One request in the numbers."""
 
     _instruments: _Instruments
@@ -102,12 +100,12 @@ class _Counting:
     def __init__(self) -> None:
         self._instruments = _instruments()
 
-    def begin(self, request: Request, operation: Operation, ago: float = 0.0) -> _Span | None:
+    def begin(self, request: Request, operation: Operation, ago: float = 0.0) -> _MetricsSpan | None:
         """Begin to count a request. The run of a task was counted when its call was answered."""
         if request.is_run:
             return None
         self._instruments.running.inc()
-        return _Span(self._instruments, operation, time.perf_counter() - ago)
+        return _MetricsSpan(self._instruments, operation, time.perf_counter() - ago)
 
 
 _counting = cache(_Counting)
@@ -127,7 +125,7 @@ class MetricsPage:
         """Count sessions and streams anew."""
         endpoints = list(_endpoints)
         _instruments().sessions.set(sum(len(each.sessions) for each in endpoints))
-        _instruments().streams.set(sum(each.streams for each in endpoints))
+        _instruments().streams.set(sum(len(each.streams) for each in endpoints))
 
     def response(self, method: str, headers: Mapping[str, str]) -> HttpResponse:
         """Return the numbers, in the format that the scraper accepts."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from linkspan.serve.sharing import SharedStore
     from linkspan.server.configuration import Profile
 
-__all__ = ["Audit", "ErrorMap", "RateLimit", "ResultLimit"]
-
 _Steps: TypeAlias = Generator[None, Outcome, Outcome | None]
 
 

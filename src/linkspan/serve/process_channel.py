@@ -24,8 +24,6 @@ from linkspan.wire.values import key_of
 if TYPE_CHECKING:
     from linkspan.stores.port import Store
 
-__all__ = ["ProcessChannel"]
-
 _MOST: Final = 1000
 """Messages that wait at most: more of them become one None."""
 _PATIENCE: Final = 5.0
@@ -103,13 +101,13 @@ class ProcessChannel:
     def _listen(self, inbox: _Queue, receive: Callable[[bytes | None], object]) -> None:
         origin, failures = self._origin, 0
 
-        def hear(data: bytes | None) -> None:
+        def deliver(data: bytes | None) -> None:
             if data is None or not data.startswith(origin):
                 inbox.put(data[_ORIGIN:] or None if data is not None else None)
 
         while not self.is_listening:
             try:
-                self._store().subscribe(self._channel, hear)
+                self._store().subscribe(self._channel, deliver)
                 self.is_listening = True
                 self._tried.set()
             except Exception as problem:

@@ -17,30 +17,40 @@ from math import inf
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, Unpack, cast, overload
 
-from linkspan.core.waiting import Change
+from linkspan.core.waiting import ServerChange
 from linkspan.errors import LinkspanError, RegistrationError
 from linkspan.keywords import described_by
+from linkspan.revisions.neutral import NOTHING
+from linkspan.server.catalogue import Listed
 from linkspan.server.registration import BaseServer
 from linkspan.server.resources import Resource, ResourceDescription, bind_resource
 from linkspan.text import check_keywords
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+    from ssl import SSLContext
 
+    from linkspan.auth.identities import Identity
+    from linkspan.client.targets import ServerTarget
+    from linkspan.client.transports.base import Recorder
     from linkspan.core.http_checks import HttpKeywords
     from linkspan.extensions.server_tasks import ServerTasks
+    from linkspan.flows.state import Auth, Retry, Timeouts
     from linkspan.runtime.channels import AsyncChannel, Channel
     from linkspan.serve.asgi import AsgiApp
     from linkspan.serve.http import HttpRunKeywords
     from linkspan.serve.sharing import SharedStore
     from linkspan.serve.stdio import StdioHereKeywords, StdioKeywords
     from linkspan.serve.wsgi import WsgiApp
-    from linkspan.server.catalogue import ItemT, Registry
     from linkspan.server.configuration import System
+    from linkspan.server.context import Context
+    from linkspan.server.editing import Edit
+    from linkspan.server.mounting import Mounted
     from linkspan.server.resources import ResourceTemplate
+    from linkspan.server.visibility import When
     from linkspan.stores.port import Store
-
-__all__ = ["Server"]
+    from linkspan.wire.values import Limits
 
 _ASGI = ("path", "health", "metrics", "otherwise")
 _WSGI = ("path", "otherwise")
@@ -57,10 +67,32 @@ class ChannelKeywords(TypedDict, total=False):
     max_unsent: int
 
 
+class UpstreamKeywords(TypedDict, total=False):
+    """The keywords of `mount` for a server elsewhere; those from `auth` on are the ones of `Client`."""
+
+    shared: bool
+    required: bool
+    list_timeout: float
+    max_callers: int
+    auth: Auth | Identity | Callable[[Context], str | Awaitable[str]] | None
+    headers: Mapping[str, str] | None
+    env: Mapping[str, str] | None
+    cwd: str | Path | None
+    inherit_env: bool
+    ssl: SSLContext | None
+    era: Literal["modern", "legacy"] | None
+    protocol_version: str | None
+    timeouts: Timeouts
+    limits: Limits
+    retry: Retry
+    recorder: Recorder | None
+
+
 class Server(BaseServer):
     """An MCP server: register on it, then serve it over as many transports as you like, in every revision at once."""
 
     __module__ = "linkspan"  # the name that people import it by, in a repr and in a pickle
+    _serves_tasks = False
 
     def __repr__(self) -> str:
         found = self._catalogue
@@ -112,20 +144,86 @@ class Server(BaseServer):
 
         return ServerTasks(
             self._dispatcher,
-            lambda: self.store,
+            self.sharing.opened,
             connections=lambda: self._announcer.connections(),
             shared=lambda: self.is_shared,
         )
 
-    def _register(self, registry: Registry[ItemT], items: Sequence[ItemT]) -> None:
-        """Register items, and serve the tasks extension from the first tool on that may run as a task."""
-        if self._dispatcher.background is None and any(getattr(each, "task", None) is not None for each in items):
+    def _prepare(self, items: Sequence[Listed]) -> None:
+        """Serve the tasks extension from the first tool on that may run as a task."""
+        if not self._serves_tasks and any(getattr(each, "task", None) is not None for each in items):
+            self._serves_tasks = True
             self._dispatcher.extend(self.tasks.extension, self.tasks.runner)
             from linkspan.extensions.engine import WorkerEngine
 
             if isinstance(self._profile.tasks, WorkerEngine):
                 self._profile.tasks.bind(self.name, self.tasks.runner.run_now)
-        super()._register(registry, items)
+
+    @described_by(UpstreamKeywords)
+    def mount(
+        self,
+        server: BaseServer | ServerTarget,
+        prefix: str | None = None,
+        *,
+        only: Sequence[str] = (),
+        hide: Sequence[str] = (),
+        rename: Mapping[str, str] = NOTHING,
+        when: When | None = None,
+        scopes: Sequence[str] = (),
+        tags: Sequence[str] | set[str] | frozenset[str] = (),
+        edits: Mapping[str, Edit] = NOTHING,
+        name: str | None = None,
+        **upstream: Unpack[UpstreamKeywords],
+    ) -> Mounted:
+        """Offer what another server offers, too: one of this process, or one elsewhere.
+
+            weather = shop.mount(forecasts, "weather", hide=["delete_*"])
+            shop.mount("https://example.com/mcp", "crm", auth=OAuth())
+            weather.remove()
+
+        `server` is a `Server`, or what a client can be opened with: a URL, a command, a `.py` file, an entry of an mcp.json. A
+        `Server` serves them itself, with its own middleware, lifespan, context, configuration and completions; the middleware of
+        this one is around that. It may be mounted several times, in several servers, and have servers mounted in itself, 8
+        levels deep.
+
+        - `prefix`: tools and prompts are called `prefix_name` here. URIs stay as they are.
+        - `only`, `hide`: patterns of names, or of URIs, such as "get_*"; "tag:beta"; "readOnly" and "destructive" for tools
+          with these annotations. With `only`, nothing else exists here; what `hide` means does not exist.
+        - `rename`: other names for tools and prompts; these get no prefix.
+        - `when`, `scopes`, `tags`: as for a tool, for all of them; what an item has itself holds besides.
+        - `edits`: an `Edit` for each tool that callers see otherwise, by its name in the other server.
+        - `name`: what logs and instructions call the server; its own name if left out.
+
+        A server elsewhere gets a connection, or a process, for each principal and session, with what each is shown; `shared`
+        makes one for all. Nothing that a caller sends to this server as a header goes there: rights come from `auth`, which may
+        be a function of the `Context` that returns a token for each caller, such as that of `ctx.token_for(...)`. Lists
+        wait `list_timeout` seconds for it, and then go without it, or, with `required`, fail. At most `max_callers` have one at
+        the same time: 1,024, or 16 processes.
+
+        Custom methods are not offered here, nor is what `resources_read_handler` reads that no resource or template names.
+        Raises: RegistrationError for a name that both servers have, and for servers inside each other.
+        """
+        if isinstance(server, BaseServer):
+            if upstream:
+                raise RegistrationError(f"mount({', '.join(upstream)}=...): that is for a server elsewhere")
+            return super().mount(
+                server,
+                prefix,
+                only=only,
+                hide=hide,
+                rename=rename,
+                when=when,
+                scopes=scopes,
+                tags=tags,
+                edits=edits,
+                name=name,
+            )
+        from linkspan.server.mounting import Mounted, MountOptions
+        from linkspan.upstreams.mounting import mount_target
+
+        check_keywords("mount", upstream, UpstreamKeywords.__annotations__)
+        options = MountOptions(prefix, name, only, hide, rename, when, scopes, tags, edits)
+        return Mounted(mount_target(self.site, server, options, upstream))
 
     def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:
         """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).
@@ -170,6 +268,7 @@ class Server(BaseServer):
         """
         from linkspan.runtime.files import Directory
         from linkspan.serve.files import FileResources
+        from linkspan.serve.polling import Poller
 
         try:
             found = Directory(directory)
@@ -189,18 +288,17 @@ class Server(BaseServer):
                 self._announcer.list_changed, "resources", everywhere=False
             ),  # each process looks for itself
             notify_updated=lambda uri: self._announcer.send(
-                Change.of_resource(uri), self._catalogue.audience_of(uri), everywhere=False
+                ServerChange.of_resource(uri), self._catalogue.audience_of(uri), everywhere=False
             ),
-            listening=self._is_listened_to,
             max_files=max_files,
             max_bytes=max_bytes,
-            poll=poll,
         )
         name = name or uri.rstrip("/").rpartition("/")[2].rstrip(":")
         template = self.define_resource_template(f"{uri}{{+path}}", name, read=files.read, **described)
         sources = self._catalogue.sources
         sources["resources/list"] = (*sources.get("resources/list", ()), files.refresh)
-        self._watches = (*self._watches, files.watch)
+        poller = Poller(files.refresh, self._announcer.is_listened_to, poll, "files")
+        self._opening.add_watch(poller.watch)
         return template
 
     def load(self, folder: str | PathLike[str], *, broken: Literal["refuse", "skip"] = "refuse") -> None:
@@ -224,11 +322,6 @@ class Server(BaseServer):
         if broken not in ("refuse", "skip"):  # pyright: ignore[reportUnnecessaryContains]
             raise RegistrationError(f"load(broken={broken!r}): write broken='refuse' or broken='skip'")
         load_folder(self, self._catalogue, fspath(folder), skip=broken == "skip")
-
-    def _is_listened_to(self) -> bool | None:
-        """Return whether a client listens for changes; None if there is no connection."""
-        connections = self._announcer.connections()
-        return any(each.is_listened_to for each in connections) if connections else None
 
     @overload
     def attach(self, channel: Channel, **options: Unpack[ChannelKeywords]) -> None: ...
@@ -277,8 +370,7 @@ class Server(BaseServer):
         from linkspan.serve.asgi import AsgiApp
         from linkspan.serve.http import make_endpoint, make_guard, measure
 
-        if self._completes_unchecked:
-            self._check_completions()
+        self._opening.check_completions()
         check_keywords("asgi", policy, (*_ASGI, *HttpPolicy.__struct_fields__))
         endpoint = make_endpoint(self, HttpPolicy(**policy))
         page = measure(self, endpoint, metrics) if metrics is not None else None
@@ -316,8 +408,7 @@ class Server(BaseServer):
         from linkspan.serve.http import make_endpoint, make_guard
         from linkspan.serve.wsgi import WsgiApp
 
-        if self._completes_unchecked:
-            self._check_completions()
+        self._opening.check_completions()
         check_keywords("wsgi", policy, (*_WSGI, *HttpPolicy.__struct_fields__))
         endpoint = make_endpoint(self, HttpPolicy(**policy))
         return WsgiApp(endpoint, path=path, otherwise=otherwise, guard=make_guard(self, endpoint.gate))

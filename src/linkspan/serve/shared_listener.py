@@ -14,8 +14,6 @@ from contextlib import suppress
 
 from linkspan.serve.event_loop import ReadersInThread
 
-__all__ = ["SharedListener"]
-
 
 class SharedListener:
     """Takes the place of an `asyncio.Server`: a thread waits for connections. Made and closed on the running event loop."""

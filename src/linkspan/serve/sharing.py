@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from linkspan.server.request_state import RequestStateKeys
     from linkspan.stores.port import Store
 
-__all__ = ["SharedStore", "StoredKeys", "open_given"]
-
 
 _LONGEST: Final = 30 * 86400.0
 """Seconds for which values of `ctx.once` are stored at most: questions of tasks without a time to live have no end."""
@@ -40,8 +38,8 @@ class SharedStore:
         self._store: Store | None = None
         self._in_workers = False
         self._answerable = answerable
-        self._keys = StoredKeys(lambda: self.store, answerable)
-        self._channel = ProcessChannel(lambda: self.store, lambda: profile.implementation.name)
+        self._keys = StoredKeys(self.opened, answerable)
+        self._channel = ProcessChannel(self.opened, lambda: profile.implementation.name)
 
     def check(self) -> None:
         """Check what `store=` and `store_key=` were given. Raises: RegistrationError, LinkspanError."""
@@ -80,7 +78,11 @@ class SharedStore:
 
     @property
     def store(self) -> Store:
-        """The store; a new one in memory where none was given. Raises: LinkspanError, StoreError if it cannot be opened."""
+        """The store, opened when it is first used. Raises: LinkspanError, StoreError if it cannot be opened."""
+        return self.opened()
+
+    def opened(self) -> Store:
+        """Return the store, a new one in memory where none was given. Raises: LinkspanError, StoreError if that fails."""
         if self._store is None:
             with self._lock:
                 self._store = self._store or open_given(self._profile.store, self._profile.store_key)
@@ -202,7 +204,7 @@ class StoredKeys:
     def refresh(self) -> RequestStateKeys:
         """Read the keys again, and return them; those that are known if the store fails. Raises: StoreError if none are."""
         from linkspan.server.request_state import RequestStateKeys
-        from linkspan.stores.key_ring import note_use, read_keys
+        from linkspan.stores.key_ring import read_keys, record_use
 
         try:
             secrets = read_keys(store := self._store(), now := store_time(store))
@@ -213,7 +215,7 @@ class StoredKeys:
         if self._keys is None or secrets != self._secrets:
             self._secrets, self._keys = secrets, RequestStateKeys(*secrets)
         with suppress(StoreError):  # what was read is of use without it; the next refresh tries again
-            note_use(store, self._answerable(), now)
+            record_use(store, self._answerable(), now)
         return self._keys
 
 

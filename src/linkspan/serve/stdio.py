@@ -23,17 +23,6 @@ from linkspan.runtime.workers import MAX_WORKERS
 from linkspan.serve.stream import StreamServer
 from linkspan.text import unknown_keyword
 
-__all__ = [
-    "GRACE",
-    "MAX_UNSENT",
-    "StdioHereKeywords",
-    "StdioKeywords",
-    "StdioTransport",
-    "check_stdio_keywords",
-    "serve_stdio",
-    "serve_stdio_here",
-]
-
 GRACE: Final = 1.0
 """Seconds in which what was asked before the end of the input is still answered."""
 

@@ -29,8 +29,6 @@ from linkspan.stores.port import Bounds, Record, Store, StoreError
 if TYPE_CHECKING:
     from linkspan.core.shared_endpoint import SharedEndpoint
 
-__all__ = ["StoreFlows", "perform"]
-
 ResultT = TypeVar("ResultT")
 _log: Final = logging.getLogger("linkspan.http")
 
@@ -65,8 +63,8 @@ class StoreFlows:
         self._store = store
         self._workers: Workers[Callable[[], object]] = Workers(operator.call, 1)
         self._endpoint: SharedEndpoint | None = None
-        self._hear: Callable[[bytes | None], object] = bool
-        self._heard: tuple[str, ...] = ()
+        self._receive: Callable[[bytes | None], object] = bool
+        self._subscribed: tuple[str, ...] = ()
         self._attempt: tuple[tuple[str, ...], Future[None]] | None = None
         """To subscribe to these channels: it goes on."""
         self._lock = ForkedLock()
@@ -76,9 +74,9 @@ class StoreFlows:
         """Whether an event loop may wait for the store."""
         return self._store().quick
 
-    def deliver(self, endpoint: SharedEndpoint, hear: Callable[[bytes | None], object]) -> None:
-        """Call `hear` with what comes for `endpoint`, in a thread of the store, once a flow has run in this process."""
-        self._endpoint, self._hear = endpoint, hear
+    def deliver(self, endpoint: SharedEndpoint, receive: Callable[[bytes | None], object]) -> None:
+        """Call `receive` with what comes for `endpoint`, in a thread of the store, once a flow has run in this process."""
+        self._endpoint, self._receive = endpoint, receive
 
     def load(self, key: str) -> Record | None:
         """Return a record."""
@@ -87,7 +85,7 @@ class StoreFlows:
     def _ready(self) -> Store:
         """Return the store, once what comes for the endpoint arrives."""
         store = self._store()
-        if self._endpoint is not None and self._heard is not (channels := self._endpoint.channels):
+        if self._endpoint is not None and self._subscribed is not (channels := self._endpoint.channels):
             self._subscribe(store, channels)
         return store
 
@@ -111,7 +109,7 @@ class StoreFlows:
     def _subscribe(self, store: Store, channels: tuple[str, ...]) -> None:
         """Subscribe this process, once: all who come meanwhile wait for one attempt, and fail with it. Raises: LinkspanError."""
         with self._lock:
-            if self._heard is channels:
+            if self._subscribed is channels:
                 return None
             is_first = self._attempt is None or self._attempt[0] is not channels  # those of a forked child are others
             if is_first:
@@ -123,14 +121,14 @@ class StoreFlows:
         try:
             with ExitStack() as if_one_fails:
                 for channel in channels:
-                    if_one_fails.callback(store.subscribe(channel, self._hear))
+                    if_one_fails.callback(store.subscribe(channel, self._receive))
                 if_one_fails.pop_all()
         except BaseException as problem:
             self._attempt = None
             is_ours = isinstance(problem, Exception)  # the others are about this thread only, such as SystemExit
             attempt.set_exception(problem if is_ours else StoreError("the subscription to the store was interrupted"))
             raise
-        self._heard, self._attempt = channels, None
+        self._subscribed, self._attempt = channels, None
         attempt.set_result(None)
         return None
 

@@ -15,8 +15,6 @@ from linkspan.stores.port import ABSENT, Store, StoreError
 from linkspan.types.base import JSON, is_array, is_object
 from linkspan.wire.values import key_of
 
-__all__ = ["StoredValue", "claim_value"]
-
 _PATIENCE: Final = 30.0
 """Seconds to wait for the function in another process."""
 _LOOK: Final = 0.05

@@ -24,8 +24,6 @@ from linkspan.runtime.shutdown_watchdog import INTERRUPTED, Lifeline, NoLifeline
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-__all__ = ["StreamServer"]
-
 _CLEANUP: Final = 0.25
 """Seconds that cancelled tasks have for their `finally` blocks, and the last output to go out."""
 
@@ -195,7 +193,9 @@ class StreamServer:
     def read(self) -> None:
         """Read once and start what was asked for."""
         try:
-            data = self.source.read(CHUNK)
+            data = self.source.read(CHUNK)  # what `read_chunk` does, one call cheaper
+            if len(data) == CHUNK or self.source.room.is_grown:
+                self.source.room.follow(data)
         except BlockingIOError:
             return
         except OSError:

@@ -16,7 +16,8 @@ from http import HTTPStatus
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from linkspan.core.http_checks import Arrival
+from linkspan.core.http_bodies import ArrivingBodies, ArrivingBody
+from linkspan.core.http_checks import Arrival, Gate, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.core.http_exchange import TEXT, Header, HttpData, HttpEvent, HttpResponse, HttpStart
 from linkspan.loading import load
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from linkspan.serve.guarding import Guard
-
-__all__ = ["WsgiApp", "send_whole"]
 
 _AT_EXIT: Final = 1.0
 """Seconds that tasks have to end when the process does."""
@@ -61,8 +60,8 @@ class WsgiApp(HttpApp):
         """
         super().__init__(endpoint, path, _background, guard=guard)
         self._otherwise = otherwise
-        self._heard: Workers[Callable[[], object]] = Workers(operator.call, 1)
-        self._incoming = _Incoming(max(endpoint.policy.max_incoming_bytes, endpoint.policy.max_body_bytes + 1))
+        self._calling: Workers[Callable[[], object]] = Workers(operator.call, 1)
+        self._bodies = BodiesInThreads(endpoint.gate, endpoint.policy)
         self._ticked = 0.0
         self._cancels_at = inf
         """When what runs is cancelled, once the server is asked to stop."""
@@ -85,7 +84,7 @@ class WsgiApp(HttpApp):
             return send_whole(opened, start_response)
         self.perform(opened)
         self._register()
-        return _Response(self, opened).begin(start_response)
+        return _WsgiResponse(self, opened).begin(start_response)
 
     def tick_if_due(self) -> None:
         """Look after what is due: no timer runs here, so requests do."""
@@ -116,7 +115,7 @@ class WsgiApp(HttpApp):
             self.endpoint.background.leave(self.calls, _AT_EXIT, cleanup)
         self.calls.leave(self.endpoint.lifespan, cleanup)
 
-    def look_for_the_end(self, now: float) -> None:
+    def watch_for_end(self, now: float) -> None:
         """End streams once the server is asked to stop, and cancel what runs early enough to clean up before it is killed."""
         within = stopping_within()
         if within is None:
@@ -126,9 +125,9 @@ class WsgiApp(HttpApp):
         if now >= self._cancels_at:
             self.close()
 
-    def hear(self, perform: Callable[[], object]) -> None:
+    def call_soon(self, perform: Callable[[], object]) -> None:
         """Call `perform` in a thread."""
-        self._heard.submit_or_run(perform)
+        self._calling.submit_or_run(perform)
 
     def _open(self, environ: Environ) -> Opened | HttpResponse:
         """Take in a request, or refuse it."""
@@ -159,45 +158,49 @@ class WsgiApp(HttpApp):
         if not counted and not environ.get("wsgi.input_terminated"):
             return b""
         size = int(length) if counted else bound + 1
-        if not self._incoming.take(size):
-            return gate.too_many_bodies(headers, "max_incoming_bytes")
+        body = self._bodies.begin(headers, min(size, bound))
+        if isinstance(body, HttpResponse):
+            return body
         try:
             found: bytes = stream.read(size)
         finally:
-            self._incoming.give_back(size)
+            self._bodies.end(body)
         if counted and len(found) < size:
             return gate.too_short(headers)  # it may be whole JSON all the same: the rest of a longer one is missing
         return found if len(found) <= bound else gate.too_large(headers)
 
 
-class _Incoming:
-    """Room for bodies that threads are reading. Each takes its whole size at once: a read cannot be ended from outside."""
+class BodiesInThreads:
+    """The bodies that threads read. Each counts as a whole from its beginning: a read cannot be ended from outside."""
 
-    def __init__(self, bound: int) -> None:
-        self._bound = bound
+    def __init__(self, gate: Gate, policy: HttpPolicy) -> None:
+        """Take as many, and as large ones, as `policy` says."""
+        self._gate = gate
+        self._policy = policy
         self.start_afresh()
         renew(self)
 
     def start_afresh(self) -> None:
         """Begin with all the room."""
-        self._room = self._bound
+        self._bodies = ArrivingBodies(self._gate, self._policy)
         self._lock = threading.Lock()
 
-    def take(self, size: int) -> bool:
-        """Take room, if there is as much."""
+    def begin(self, headers: Mapping[str, str], size: int) -> ArrivingBody | HttpResponse:
+        """Let a thread read a body of `size` bytes, until it ends it; or return the refusal."""
         with self._lock:
-            if size > self._room:
-                return False
-            self._room -= size
-            return True
+            body = self._bodies.begin(headers, time.monotonic(), None)
+            if isinstance(body, ArrivingBody) and (refusal := self._bodies.grow(body, size)) is not None:
+                self._bodies.end(body)
+                return refusal
+            return body
 
-    def give_back(self, size: int) -> None:
-        """The body is there."""
+    def end(self, body: ArrivingBody) -> None:
+        """Forget a body: it is here, or it could not be read."""
         with self._lock:
-            self._room += size
+            self._bodies.end(body)
 
 
-class _Response:
+class _WsgiResponse:
     """The body of one response, as the WSGI server asks for it."""
 
     def __init__(self, app: WsgiApp, opened: Opened) -> None:
@@ -249,9 +252,8 @@ class _Response:
             with self._more:
                 woken = self._more.wait_for(lambda seen=seen: self._outputs != seen, TICK)  # type: ignore[misc]
             if not woken:
-                self._exchange.keep_alive(time.monotonic(), silence=self._app.endpoint.policy.silence)
                 self._app.tick_if_due()
-                self._app.look_for_the_end(time.monotonic())
+                self._app.watch_for_end(time.monotonic())
         return self._events.popleft()
 
     def _on_output(self) -> None:

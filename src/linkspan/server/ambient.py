@@ -12,8 +12,6 @@ from typing import Any, TypeAlias, cast
 
 from linkspan.server.context import Context
 
-__all__ = ["current_context", "run_with"]
-
 _Made: TypeAlias = Context[Any] | Callable[[], Context[Any]]
 """A context, or what makes it when it is needed."""
 
@@ -43,11 +41,11 @@ def run_with(made: _Made, run: Callable[[], object]) -> object:
     finally:
         _current.reset(token)
     if hasattr(type(value), "__await__"):
-        return _Inside(made, cast("Awaitable[object]", value))
+        return _WithCurrent(made, cast("Awaitable[object]", value))
     return value
 
 
-class _Inside:
+class _WithCurrent:
     """An awaitable that has a current context. One that is never awaited is closed as a coroutine is."""
 
     __slots__ = ("_awaitable", "_made")

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from linkspan.core.connection import ServerConnection
-from linkspan.core.waiting import Change
+from linkspan.core.waiting import ServerChange
 from linkspan.revisions.neutral import Request
 from linkspan.server import observation
 from linkspan.server.catalogue import Listed
@@ -18,17 +18,14 @@ from linkspan.server.steps import Step, run_steps
 from linkspan.server.visibility import Condition
 from linkspan.wire.jsonrpc import RequestId
 
-__all__ = ["Announcer", "Forward"]
-
-
-Forward: TypeAlias = Callable[[Change, Sequence[Listed] | None, bool], int]
+Forward: TypeAlias = Callable[[ServerChange, Sequence[Listed] | None, bool], int]
 """Takes a change, the items of a list that have changed or None for all, and whether it is for other processes, too."""
 
 
 class _Announcement(msgspec.Struct, array_like=True):
     """A change as other processes receive it: each judges for its own clients who sees what has changed."""
 
-    change: Change
+    change: ServerChange
     keys: list[str] | None = None
     """The items of a list that have changed; None for all."""
 
@@ -65,7 +62,7 @@ class Announcer:
         processes have clients, too. Not `everywhere`: what has changed is for the clients of this process only.
         """
         audience = None if changed is None else [each.when for each in changed]
-        reached = self.send(Change.of_list(kind), audience, changed, everywhere=everywhere)
+        reached = self.send(ServerChange.of_list(kind), audience, changed, everywhere=everywhere)
         warn = warn and self._dispatcher.profile.sharing is None
         if warn and not reached and kind not in self._unlistened and (audience is None or None in audience):
             self._unlistened.add(kind)
@@ -78,7 +75,7 @@ class Announcer:
 
     def send(
         self,
-        change: Change,
+        change: ServerChange,
         audience: Collection[Condition | None] | None,
         changed: Sequence[Listed] | None = None,
         *,
@@ -119,9 +116,12 @@ class Announcer:
         """Return the changes of all lists, and of all resources that clients of this process subscribed to."""
         uris = set[str]().union(*(each.watched_resources() for each in self.connections()))
         lists = sorted({each.spec.capability for each in self._dispatcher.catalogue.lists.values()})
-        return [_Announcement(each) for each in (*map(Change.of_list, lists), *map(Change.of_resource, sorted(uris)))]
+        return [
+            _Announcement(each)
+            for each in (*map(ServerChange.of_list, lists), *map(ServerChange.of_resource, sorted(uris)))
+        ]
 
-    def _audience(self, change: Change, keys: Sequence[str] | None) -> list[Condition | None] | None:
+    def _audience(self, change: ServerChange, keys: Sequence[str] | None) -> list[Condition | None] | None:
         """Return the conditions of what has changed, of which one must hold for a client; None for all clients."""
         catalogue = self._dispatcher.catalogue
         if change.uri is not None:
@@ -135,7 +135,7 @@ class Announcer:
     def _judged(
         self,
         connection: ServerConnection,
-        change: Change,
+        change: ServerChange,
         conditions: Sequence[Condition],
         listeners: Mapping[RequestId | None, Request],
     ) -> Generator[Step, Any, bool]:
@@ -163,7 +163,7 @@ class Announcer:
             system.later(awaitable)
         return False
 
-    def _report(self, change: Change, error: Exception) -> None:
+    def _report(self, change: ServerChange, error: Exception) -> None:
         dispatcher = self._dispatcher
         what = change.method.removeprefix("notifications/").replace("/", "_")
         observation.report(dispatcher.settings.current, error, lambda: {"notification": what}, dispatcher.system)
@@ -178,6 +178,11 @@ class Announcer:
             if (connection := reference()) is not None:
                 found.append(connection)
         return found
+
+    def is_listened_to(self) -> bool | None:
+        """Return whether a client listens for changes; None if there is no connection."""
+        connections = self.connections()
+        return any(each.is_listened_to for each in connections) if connections else None
 
 
 def _key(item: Listed) -> str:

@@ -17,12 +17,15 @@ from linkspan.errors import (
     Declined,
     LinkspanError,
     LocalProtocolError,
+    QuestionRefused,
     RemoteProtocolError,
 )
 from linkspan.revisions.neutral import (
     ELICIT,
     LIST_ROOTS,
     NOTHING,
+    NOTHING_REFUSED,
+    PING,
     SAMPLE,
     InputRequest,
     InputRequired,
@@ -53,30 +56,6 @@ if TYPE_CHECKING:
     from linkspan.schema.parameters import AskParameter
     from linkspan.server.request_state import Binding, RequestStateKeys
 
-__all__ = [
-    "MAX_TOKENS",
-    "NO_QUESTIONS",
-    "Chain",
-    "Chains",
-    "Closed",
-    "InputNeeded",
-    "Round",
-    "Rounds",
-    "ask_form",
-    "ask_form_with",
-    "ask_roots",
-    "ask_sampling",
-    "ask_url",
-    "asks_first",
-    "cannot_ask",
-    "collect",
-    "may_ask",
-    "question_digest",
-    "read_responses",
-    "refuse_incapable",
-    "sampling_params",
-]
-
 WireT = TypeVar("WireT", bound=Wire)
 MAX_TOKENS: Final = 1024
 """What a model may write where the author sets no bound; the protocol requires one."""
@@ -98,8 +77,11 @@ class Round:
         "chain_id",
         "chains",
         "digests",
+        "fresh",
+        "held",
         "number",
         "questions",
+        "refusals",
         "state",
     )
 
@@ -112,17 +94,22 @@ class Round:
         chain_id: str | None = None,
         number: int = 1,
         request: Request | None = None,
+        held: str | None = None,
     ) -> None:
         """Begin with the answers so far (key to the client's result) and the state that the author kept.
 
         `digests` are those of the questions that were answered; `chain_id` names the chain of a request that has a state;
-        `number` is 1 in the first run; `request` is what the log names.
+        `number` is 1 in the first run; `request` is what the log names; `held` names the call that waits for the answers.
         """
         self.answers = answers
         self.digests = digests
+        self.fresh: Mapping[str, JSON] = NOTHING
+        """The answers that this very request has brought."""
         self.state = state
         self.chain_id = chain_id
         self.number = number
+        self.held = held
+        self.refusals = NOTHING_REFUSED if request is None else request.refusals
         self._request = request
         self.questions: dict[str, InputRequest] = {}
         self.asked: dict[str, InputRequest] = {}
@@ -153,6 +140,25 @@ class Round:
         """Return the client's roots. Raises: InputNeeded."""
         key = key or self._numbered("roots")
         return self._decoded(key, InputRequest(LIST_ROOTS), ListRootsResult).roots
+
+    def question(self, key: str, question: InputRequest) -> Mapping[str, JSON]:
+        """Return the client's answer as it came. Raises: InputNeeded."""
+        answer: JSONObject | None = self._answer(key, question)
+        if answer is None:
+            self._need(key, question)
+        return answer
+
+    def ping(self, key: str | None) -> None:
+        """Return once the client has answered. Raises: InputNeeded."""
+        key, question = key or self._numbered("ping"), InputRequest(PING)
+        if self._answer(key, question) is None:
+            self._need(key, question)
+
+    def forget(self, key: str | None) -> None:
+        """Let the next question under a key be another one."""
+        if key in self.answers or key in self.refusals:
+            self.answers = {name: each for name, each in self.answers.items() if name != key}
+            self.refusals = {name: each for name, each in self.refusals.items() if name != key}
 
     def once(self, key: str, function: Callable[[], object]) -> object:
         """Return what `function` returned in this chain of rounds; run it if it did not yet."""
@@ -198,7 +204,9 @@ class Round:
             self._need(key, question)
 
     def _answer(self, key: str, question: InputRequest) -> JSON:
-        """Return the client's answer to this very question, or None."""
+        """Return the client's answer to this very question, or None. Raises: QuestionRefused."""
+        if (refusal := self.refusals.get(key)) is not None:
+            raise QuestionRefused(key, refusal.code, refusal.message, refusal.data)
         answer = self.answers.get(key)
         if answer is None or self.digests[key] == question_digest(question):
             return answer
@@ -239,6 +247,15 @@ def may_ask(method: str) -> bool:
 
 NO_QUESTIONS: Final = Round()
 """The round of every handler that has no way to ask."""
+
+
+def written_question(method: str, params: Mapping[str, JSON]) -> InputRequest:
+    """Return a question whose params are in wire form. Raises: ValueError for other methods and wrong params."""
+    shapes: Mapping[str, type[Wire]] = {ELICIT: ElicitParams, SAMPLE: CreateMessageParams}
+    try:
+        return InputRequest(method, from_builtins(dict(params), shapes[method]) if method in shapes else None)
+    except msgspec.ValidationError as problem:
+        raise ValueError(f"the params of {method} are wrong: {problem}") from None
 
 
 def ask_form_with(form: Form, message: str) -> InputRequest:
@@ -352,7 +369,7 @@ def read_responses(raw: Raw) -> JSONObject:
         ) from None
 
 
-class _Kept(msgspec.Struct, array_like=True):
+class _StateContent(msgspec.Struct, array_like=True):
     """What a state carries."""
 
     chain_id: str
@@ -363,6 +380,8 @@ class _Kept(msgspec.Struct, array_like=True):
     state: str | None = None
     number: int = 1
     """Which round it ended."""
+    held: str | None = None
+    """Names the call that waits for the answers."""
 
 
 class Rounds:
@@ -402,7 +421,11 @@ class Rounds:
         }
         answers = {key: answer for key, (_, answer) in known.items()}
         digests = {key: asked for key, (asked, _) in known.items()}
-        return Round(self._chains, answers, digests, earlier.state, earlier.chain_id, earlier.number + 1, request)
+        found = Round(
+            self._chains, answers, digests, earlier.state, earlier.chain_id, earlier.number + 1, request, earlier.held
+        )
+        found.fresh = {key: responses[key] for key in earlier.asked if key in responses}
+        return found
 
     def adopt(self, current: Round) -> None:
         """Keep here what runs once in a round that another server has opened, and in which nothing has run yet."""
@@ -433,13 +456,13 @@ class Rounds:
             )
         except RemoteProtocolError as error:
             return error
-        return InputRequired(outcome.requests, state)
+        return InputRequired(outcome.requests, state, current.held is not None)
 
-    def _kept(self, current: Round, outcome: InputRequired) -> _Kept:
+    def _kept(self, current: Round, outcome: InputRequired) -> _StateContent:
         chain_id = current.chain_id or self._chains.new_id()
         if current.has_chain:
             self._chains.keep(chain_id, current.chain)
-        return _Kept(
+        return _StateContent(
             chain_id,
             {key: question_digest(current.asked.get(key, question)) for key, question in outcome.requests.items()},
             {
@@ -449,6 +472,7 @@ class Rounds:
             },
             outcome.state,
             current.number,
+            current.held,
         )
 
     def keys(self) -> RequestStateKeys:
@@ -474,10 +498,10 @@ class Rounds:
         return Binding(request.method, target, digest(raw), request.facts.principal, self._profile.implementation.name)
 
 
-def _read(kept: bytes) -> _Kept:
+def _read(kept: bytes) -> _StateContent:
     """Read what was sealed. Raises: RequestStateInvalid for a state of an older version that had the same keys."""
     try:
-        return msgspec.json.decode(kept, type=_Kept)
+        return msgspec.json.decode(kept, type=_StateContent)
     except msgspec.DecodeError:
         from linkspan.server.request_state import RequestStateInvalid
 

@@ -12,8 +12,6 @@ from opcode import opmap
 from types import FrameType
 from typing import Final, Generic, TypeVar, cast
 
-__all__ = ["DONE", "AtOnce", "as_awaited"]
-
 T = TypeVar("T")
 
 _CACHE: Final = opmap["CACHE"]

@@ -13,11 +13,12 @@ import binascii
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Protocol, TypeVar
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Never, Protocol, TypeVar
 
 import msgspec
 
+from linkspan.core.call import Readiness
 from linkspan.errors import (
     INVALID_PARAMS,
     DuplicateNameError,
@@ -27,7 +28,7 @@ from linkspan.errors import (
     RemoteProtocolError,
 )
 from linkspan.revisions import LATEST, MESSAGES, METHODS, REVISIONS
-from linkspan.revisions.neutral import NOTHING_SHOWN, Encoded
+from linkspan.revisions.neutral import NOTHING_SHOWN, Encoded, Request
 from linkspan.revisions.record import Revision
 from linkspan.revisions.stepdown import knows_field, step_down
 from linkspan.server.content_blocks import check_shown, is_plain
@@ -40,23 +41,37 @@ from linkspan.types.messages import (
     ResourceTemplateReference,
     ServerCapabilities,
 )
-from linkspan.types.methods import FEATURES, LISTED, PROMPT_LIST, RESOURCE_LIST, TEMPLATE_LIST, TOOL_LIST, ListSpec
+from linkspan.types.methods import (
+    COMPLETE,
+    FEATURES,
+    LISTED,
+    LISTS,
+    PROMPT_LIST,
+    RESOURCE_LIST,
+    RESOURCE_READ,
+    TEMPLATE_LIST,
+    TOOL_LIST,
+    ListSpec,
+)
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import from_builtins, to_builtins
 
 if TYPE_CHECKING:
     from linkspan.core.extension import Extension
+    from linkspan.server.context import Context
     from linkspan.server.prompts import BoundPrompt
     from linkspan.server.resources import BoundResource, BoundTemplate
     from linkspan.server.tools import BoundTool
-
-__all__ = ["Catalogue", "ItemT", "Listed", "Mirror", "Page", "Registry", "check_pinned", "paginate"]
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", bound="Listed")
 _MARK = b"after:"
 _MAX_DIGITS = 18
 _MAX_PAGES = 256
+_ABOUT_ANY_URI = (RESOURCE_READ.name, "resources/subscribe")
+"""Methods whose functions decide themselves which resources exist."""
+_VIEW: Final = 10**9
+"""How far apart the sequence numbers of views are: more than any list has items."""
 _RESERVED = MESSAGES | {"notifications/tasks"}
 _RESERVED_PREFIXES = ("rpc.", "tasks/", "notifications/tasks/", "skills/")
 """Those of JSON-RPC and of the official extensions, on or off."""
@@ -68,21 +83,24 @@ class Catalogue:
     def __init__(self, capabilities: object = None) -> None:
         """Take what the author declares instead of, or besides, what is registered. Raises: RegistrationError."""
         self.switches = switches = Switches()
-        self.tools: Registry[BoundTool] = Registry(TOOL_LIST, switches)
-        self.resources: Registry[BoundResource] = Registry(RESOURCE_LIST, switches)
-        self.templates: Registry[BoundTemplate] = Registry(TEMPLATE_LIST, switches)
-        self.prompts: Registry[BoundPrompt] = Registry(PROMPT_LIST, switches)
-        self.lists: dict[str, Registry[Any]] = {
-            each.spec.method: each for each in (self.tools, self.resources, self.templates, self.prompts)
-        }
+        self.lists: dict[str, Registry[Any]] = {name: Registry(spec, switches) for name, spec in LISTS.items()}
+        """What is registered, by the method that lists it."""
+        self.tools: Registry[BoundTool] = self.lists[TOOL_LIST.method]
+        self.resources: Registry[BoundResource] = self.lists[RESOURCE_LIST.method]
+        self.templates: Registry[BoundTemplate] = self.lists[TEMPLATE_LIST.method]
+        self.prompts: Registry[BoundPrompt] = self.lists[PROMPT_LIST.method]
         self.custom_methods: dict[str, Handler] = {}
         self.read_handler: Handler | None = None
         self.completers: dict[tuple[str, str], Handler] = {}
         self.completion_handler: Handler | None = None
+        self.answered: dict[str, Handler] = {}
+        """The functions that answer methods of the protocol entirely."""
         self.declared = _checked(capabilities) if capabilities is not None else None
         self.extensions: dict[str, Extension] = {}
         self.sources: dict[str, tuple[Callable[[], object], ...]] = {}
         """What brings a list up to date, by the method that asks for it; it may block."""
+        self.sourced: frozenset[str] = frozenset()
+        """The methods besides those of lists that have sources, here or in a mounted server."""
         self.is_conditional = False
         """Whether anything that was ever registered has a condition."""
         self.is_scoped = False
@@ -91,6 +109,8 @@ class Catalogue:
         """Those of the servers that are mounted in this one."""
         self.outer: tuple[Catalogue, ...] = ()
         """Those of the servers that this one is mounted in."""
+        self.item_sources: tuple[ItemSource, ...] = ()
+        """What offers items besides those that are registered."""
         self._promised: set[str] = set()  # lists that a client has seen stay, even when they are empty
 
     def add_list(self, spec: ListSpec[Any, Any]) -> Registry[Any]:
@@ -100,10 +120,32 @@ class Catalogue:
         self.lists[spec.method] = added = Registry[Any](spec, self.switches)
         return added
 
+    def views_for(self, request: Request) -> tuple[frozenset[CallerView], list[AwaitedView]]:
+        """Return what the sources of items offer to the caller of a request, and what has to be waited for."""
+        found = [each.view(request) for each in self.item_sources]
+        views = frozenset(each for each in found if isinstance(each, CallerView))
+        return views, [each for each in found if each is not None and not isinstance(each, CallerView)]
+
     def sources_of(self, method: str) -> Sequence[Callable[[], object]]:
         """Return what brings a list up to date, with the lists of mounted servers."""
         own = self.sources.get(method, ())
         return (*own, *chain.from_iterable(each.sources_of(method) for each in self.inner)) if self.inner else own
+
+    def add_sources(self, sources: Mapping[str, Callable[[], object]]) -> None:
+        """Bring up to date what methods show, each time before they are served."""
+        for method, source in sources.items():
+            self.sources[method] = (*self.sources.get(method, ()), source)
+        self.mark_sourced(self.sourced.union(sources))
+
+    def mark_sourced(self, methods: frozenset[str]) -> None:
+        """Note the methods that have sources, in the servers around this one, too."""
+        self.sourced |= methods
+        for each in self.outer:
+            each.mark_sourced(methods)
+
+    def promise(self, capabilities: Collection[str]) -> None:
+        """Offer capabilities that have lists, even when these are empty."""
+        self._promised.update(capabilities)
 
     def check_method(self, name: str, function: Function) -> None:
         """Refuse a name for a custom method. Raises: RegistrationError, MethodAlreadyDefinedError."""
@@ -126,7 +168,7 @@ class Catalogue:
         """Return every function that is registered."""
         for registry in self.lists.values():
             yield from (each.handler for each in registry.all() if each.handler is not None)
-        yield from (*self.custom_methods.values(), *self.completers.values())
+        yield from (*self.custom_methods.values(), *self.completers.values(), *self.answered.values())
         yield from (each for each in (self.read_handler, self.completion_handler) if each is not None)
 
     def add(self, registry: Registry[ItemT], items: Sequence[ItemT], pinned: Revision | None) -> None:
@@ -159,7 +201,7 @@ class Catalogue:
         if kind is not None and kind not in kinds:
             raise RegistrationError(f"kind must be one of {', '.join(kinds)}; got {kind!r}")
         names = self._names(kind)
-        if name_or_tag not in names:
+        if name_or_tag not in names and not self.item_sources:  # what those offer is not known to all
             raise RegistrationError(
                 f"There is no {kind or 'item'} with the name or the tag {name_or_tag!r}{did_you_mean(name_or_tag, names)}"
             )
@@ -168,6 +210,8 @@ class Catalogue:
         for registry in self.lists.values():
             if found := registry.switch():
                 moved.setdefault(registry.spec.capability, []).extend(found)
+        for each in self.item_sources:
+            each.switch()
         return moved
 
     def _names(self, kind: str | None = None) -> set[str]:
@@ -181,20 +225,27 @@ class Catalogue:
 
         A resource that is hidden keeps its URI: no template answers in its place.
         """
+        exact = self.resources.get(uri, shown)
+        if exact is not None:
+            return exact, {}
         if uri in self.resources:
-            exact = self.resources.get(uri, shown)
-            return (exact, {}) if exact is not None else None
+            return None
         for template in self.templates.visible(shown):
             variables = template.template.match(uri)
             if variables is not None:
                 return template, variables
+        if shown and not self.registered_for(uri):
+            for view in sorted(views_in(shown), key=attrgetter("place")):
+                if view.unlisted is not None and (found := view.unlisted(uri)) is not None:
+                    return found, {}
         return None
 
     def knows_resource(self, uri: str, shown: Collection[object] = NOTHING_SHOWN) -> bool:
         """Return whether a read of `uri` could be answered."""
         if self.find_resource(uri, shown) is not None:
             return True
-        return self.read_handler is not None and not self.registered_for(uri)
+        reads_all = self.read_handler is not None or not self.answered.keys().isdisjoint(_ABOUT_ANY_URI)
+        return reads_all and not self.registered_for(uri)
 
     def has_reference(self, ref: PromptReference | ResourceTemplateReference, shown: Collection[object]) -> bool:
         """Return whether what a completion is for exists for a caller."""
@@ -202,7 +253,7 @@ class Catalogue:
             return self.prompts.get(ref.name, shown) is not None
         if ref.uri in self.templates:
             return self.templates.get(ref.uri, shown) is not None
-        return self.knows_resource(ref.uri, shown)
+        return self.templates.get(ref.uri, shown) is not None or self.knows_resource(ref.uri, shown)
 
     def audience_of(self, uri: str) -> list[Condition | None] | None:
         """Return the conditions of what answers `uri` and is on; None for all callers, and where nothing is registered for it."""
@@ -224,9 +275,10 @@ class Catalogue:
 
     def completes(self) -> bool:
         """Return whether there is anything to complete."""
-        own = self.completers or self.completion_handler
+        own = self.completers or self.completion_handler or COMPLETE.name in self.answered
         prompts = any(_has_choices(prompt.handler.parameters.json_schema) for prompt in self.prompts)
-        return bool(own) or prompts or any(each.completes() for each in self.inner)
+        others = any(each.offers("completions") for each in self.item_sources)
+        return bool(own) or prompts or others or any(each.completes() for each in self.inner)
 
     def offers(self, kind: str) -> bool:
         """Return whether a capability such as "tools" is offered: what is declared is what is served (SRV-3).
@@ -248,7 +300,9 @@ class Catalogue:
 
     def _has(self, kind: str) -> bool:
         has_items = any(len(each) for each in self.lists.values() if each.spec.capability == kind)
-        return has_items or (kind == "resources" and self.read_handler is not None)
+        has_items = has_items or any(each.offers(kind) for each in self.item_sources)
+        is_answered = any(each.partition("/")[0] == kind for each in self.answered)
+        return has_items or is_answered or (kind == "resources" and self.read_handler is not None)
 
     def capabilities(self, revision: Revision = LATEST) -> ServerCapabilities:
         """Return what is offered now, and what the author declared besides (SRV-1, SRV-3).
@@ -257,13 +311,21 @@ class Catalogue:
         """
         offered = self._offered()
         settings = {
-            each.id: each.server
+            each.id: said
             for each in self.extensions.values()
-            if each.server is not None and (revision.extends_by_request or not each.needs_envelope)
+            if (said := self.settings_of(each)) is not None and (revision.extends_by_request or not each.needs_envelope)
         }
         if not settings:
             return offered
         return msgspec.structs.replace(offered, extensions={**(offered.extensions or {}), **settings})
+
+    def settings_of(self, extension: Extension) -> JSONObject | None:
+        """Return what is announced of an extension; None if nothing is."""
+        if not extension.passes_on:
+            return extension.server
+        said = (each.settings(extension) for each in self.item_sources)
+        found = next((each for each in said if each is not None), None)
+        return None if found is None else {**found, **(extension.server or {})}
 
     def _offered(self) -> ServerCapabilities:
         self._promised.update([kind for kind in LISTED if self.offers(kind)])
@@ -404,6 +466,9 @@ class Registry(Generic[ItemT]):
         """Return the item under `key`, if it exists for a caller."""
         found = self._items.get(key)
         if found is None:
+            others = _in_views(self.spec.method, shown) if shown and key not in self._off else ()
+            found = next((each._items[key] for each in others if key in each._items), None)
+        if found is None:
             return None
         item = found[1]
         return item if item.when is None or item.when in shown else None
@@ -420,7 +485,7 @@ class Registry(Generic[ItemT]):
 
     def visible(self, shown: Collection[object]) -> Iterator[ItemT]:
         """Return what exists for a caller, in order."""
-        return (item for item in self if item.when is None or item.when in shown)
+        return (item for _, item in self._shown_to(shown))
 
     def all(self) -> list[ItemT]:
         """Return what is registered, hidden or not, in order."""
@@ -577,19 +642,33 @@ class Registry(Generic[ItemT]):
         """
         page = self._paginate(cursor, page_size, shown)
         specs = [each.spec for each in page.items]
-        hints = (ttl_ms, self._scope(cache_scope)) if caches else ()
+        hints = (ttl_ms, self.scope(cache_scope, shown)) if caches else ()
         result: Wire = self.spec.result(specs, page.next_cursor, *hints)
         return result
 
-    def _paginate(self, cursor: str | None, page_size: int | None, shown: Collection[object]) -> Page[ItemT]:
+    def _paginate(self, cursor: str | None, page_size: int | None, shown: Collection[object]) -> ListPage[ItemT]:
+        return paginate(self._shown_to(shown), cursor, page_size)
+
+    def _shown_to(self, shown: Collection[object]) -> list[tuple[int, ItemT]]:
+        """Return what exists for a caller, in order, with its sequence numbers: own items, and then those of views."""
         items = self._in_order()
         if self.conditions:
             items = [each for each in items if each[1].when is None or each[1].when in shown]
-        return paginate(items, cursor, page_size)
+        taken = {*self._items, *self._off} if shown else set[str]()
+        for place, others in enumerate(_in_views(self.spec.method, shown), 1):
+            found = [each for each in others._in_order() if self.key_of(each[1]) not in taken]
+            items += [(place * _VIEW + number, item) for number, item in found]
+            taken.update(self.key_of(item) for _, item in found)
+        return items
 
-    def _scope(self, cache_scope: str) -> str:
+    def scope(self, cache_scope: str, shown: Collection[object] = NOTHING_SHOWN) -> str:
         """Return for whom a page may be kept: for its caller only, where callers may see or use different items."""
-        return "private" if self.conditions or any(item.scopes for item in self.all()) else cache_scope
+        is_private = self.conditions or any(views_in(shown)) or any(item.scopes for item in self.all())
+        return "private" if is_private else cache_scope
+
+    def forget_pages(self) -> None:
+        """Encode pages anew: a view has changed."""
+        self._pages = {}
 
     def _encode(
         self,
@@ -606,11 +685,81 @@ class Registry(Generic[ItemT]):
         if page.next_cursor is not None:
             body["nextCursor"] = page.next_cursor
         if revision.caches_results:
-            body |= {"ttlMs": ttl_ms, "cacheScope": self._scope(cache_scope)}
+            body |= {"ttlMs": ttl_ms, "cacheScope": self.scope(cache_scope, shown)}
         try:
             return Encoded(encode(body))
         except TypeError:  # a schema of the author's is made of mappings that are not dictionaries
             return Encoded(encode(to_builtins(body)))
+
+
+class CallerView(Condition, frozen=True, eq=False, kw_only=True):
+    """What one source offers to one caller, besides what is registered: a condition that holds for this caller alone.
+
+    It is in `Request.shown` of the caller's requests. A view never changes: another one takes its place.
+    """
+
+    lists: Mapping[str, Registry[Any]]
+    """Its items, by the methods of their lists. The condition of each is this view."""
+    place: int
+    """Its place among the sources of the server, from 1 on: what is registered comes first."""
+    belongs_to: Callable[[Request], bool]
+    """Whether a request is of its caller."""
+    unlisted: Callable[[str], BoundResource | None] | None = None
+    """Returns what reads a URI that nothing names, if its source may know that."""
+
+    def holds(self, make_context: Callable[[], Context], request: Request) -> object:
+        """Return whether a request is of its caller."""
+        return self.belongs_to(request)
+
+
+def views_in(shown: Collection[object]) -> Iterator[CallerView]:
+    """Return the views among what is shown to a caller."""
+    return (each for each in shown if isinstance(each, CallerView))
+
+
+def _in_views(method: str, shown: Collection[object]) -> Iterator[Registry[Any]]:
+    """Return a list of each view, in the order of their sources."""
+    views = sorted(views_in(shown), key=attrgetter("place"))
+    return (each.lists[method] for each in views if method in each.lists)
+
+
+class AwaitedView(Readiness, Protocol):
+    """A view on its way, or several."""
+
+    def beside(self, others: Sequence[AwaitedView]) -> Readiness:
+        """Return what waits for the others, too."""
+        ...
+
+
+class ItemSource(Protocol):
+    """Offers items besides those that are registered, to each caller others: the tools of a server elsewhere, for instance."""
+
+    def view(self, request: Request) -> CallerView | AwaitedView | None:
+        """Return what it offers to the caller of a request: a view, what has to be waited for before, or nothing.
+
+        What was waited for once, and did not come in time, is nothing from then on, until it is there.
+        """
+        ...
+
+    def introduction(self, request: Request) -> AwaitedView | None:
+        """Return what has to be waited for before this server is described to a client, if anything has to."""
+        ...
+
+    def listens(self, request: Request) -> None:
+        """Receive what a client is about to listen for: `subscriptions/listen` or `resources/subscribe`."""
+        ...
+
+    def switch(self) -> None:
+        """Follow the switches."""
+        ...
+
+    def offers(self, kind: str) -> bool:
+        """Return whether it offers a capability, such as "tools", as far as that is known; if not, that it does."""
+        ...
+
+    def settings(self, extension: Extension) -> JSONObject | None:
+        """Return what it announces of an extension, if it has that; before that is known, what the record announces."""
+        ...
 
 
 def _shown(spec: Wire | JSON) -> JSON:
@@ -640,14 +789,14 @@ def check_pinned(pinned: Revision | None, spec: Wire, *, derived: Collection[str
                 check_pinned(pinned, inner)
 
 
-class Page(NamedTuple, Generic[T]):
+class ListPage(NamedTuple, Generic[T]):
     """A part of a list, and where it goes on (None at the end)."""
 
     items: list[T]
     next_cursor: str | None
 
 
-def paginate(items: Sequence[tuple[int, T]], cursor: str | None, page_size: int | None) -> Page[T]:
+def paginate(items: Sequence[tuple[int, T]], cursor: str | None, page_size: int | None) -> ListPage[T]:
     """Return the page after `cursor` of `(sequence, item)` with rising sequences; all of the rest if `page_size` is None.
 
     Raises: RemoteProtocolError (-32602) for a cursor that was not made here (PAG-2), as the empty string is not;
@@ -658,7 +807,7 @@ def paginate(items: Sequence[tuple[int, T]], cursor: str | None, page_size: int 
     start = 0 if cursor is None else bisect_right(items, _sequence(cursor), key=itemgetter(0))
     end = len(items) if page_size is None else min(start + page_size, len(items))
     next_cursor = _cursor(items[end - 1][0]) if end < len(items) else None
-    return Page([item for _, item in items[start:end]], next_cursor)
+    return ListPage([item for _, item in items[start:end]], next_cursor)
 
 
 def _cursor(sequence: int) -> str:

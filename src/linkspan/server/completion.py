@@ -20,16 +20,14 @@ from linkspan.types.base import JSONObject, is_mapping
 from linkspan.types.messages import CompleteParams, CompleteResult, Completion, PromptReference, ServerCapabilities
 from linkspan.wire.values import from_builtins, to_builtins
 
-__all__ = ["MAX_VALUES", "Found", "check_completers", "completion_of", "find_completer"]
-
 Found: TypeAlias = tuple[Handler, JSONObject] | CompleteResult | RemoteProtocolError
 
 
 def find_completer(catalogue: Catalogue, request: Request, params: CompleteParams) -> Found:
     """Return the function that completes an argument, and its arguments; or the answer where none must run."""
-    if not catalogue.offers("completions") and knows_field(
-        request.peer.revision, ServerCapabilities, "completions"
-    ):  # where there was no such capability yet, there is nothing to declare (SRV-1)
+    # In a revision without that capability there is nothing to declare (SRV-1).
+    can_be_declared = knows_field(request.peer.revision, ServerCapabilities, "completions")
+    if can_be_declared and not catalogue.offers("completions"):
         return RemoteProtocolError(METHOD_NOT_FOUND, f"Method not found: {request.method}", request.method)
     ref, argument = params.ref, params.argument
     name = ref.name if isinstance(ref, PromptReference) else ref.uri

@@ -30,34 +30,6 @@ if TYPE_CHECKING:
     from linkspan.server.task_settings import TaskEngine
     from linkspan.server.telemetry import Telemetry
 
-__all__ = [
-    "SECRET_HEADERS",
-    "AroundRequest",
-    "Configuration",
-    "ExceptionReporter",
-    "FileSource",
-    "InstrumentationCallback",
-    "InstrumentationData",
-    "Profile",
-    "ProposesRevision",
-    "Protection",
-    "SecretHeaders",
-    "ServerContext",
-    "Settings",
-    "SettingsSource",
-    "SharedState",
-    "Sharing",
-    "System",
-    "ToolErrorMode",
-    "VisibleHeaders",
-    "check_protocol_version",
-    "configuration",
-    "configure",
-    "key_ring",
-    "reset_configuration",
-    "with_hooks",
-]
-
 
 class InstrumentationData(TypedDict, total=False):
     """The instrumentation of one request. Names and URIs are present only if something was found under them."""
@@ -90,6 +62,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     validate_tool_call_results: bool = False
     instrument_server_context: bool = False
     tool_error_mode: ToolErrorMode = "generic"
+    unknown_tools_as_results: bool = False
+    logs_undeclared: bool = False
     repair_arguments: bool = True
     portable_schemas: bool = True
     observed: bool
@@ -110,6 +84,9 @@ class Configuration(msgspec.Struct, kw_only=True, eq=False):
     - `instrument_server_context`: pass the server context to the callback too.
     - `tool_error_mode`: answer an exception of a tool with a fixed sentence ("generic"), with its own text ("message"), or as
       a JSON-RPC error ("protocol").
+    - `logs_undeclared`: send log messages also from a server whose `capabilities` leave logging out, as other SDKs do.
+    - `unknown_tools_as_results`: answer a call of a tool that does not exist with a result for the model (`isError`), as other
+      SDKs do, and not with the protocol's error -32602.
     - `repair_arguments`: decode a JSON string where the schema wants an array or an object.
     - `portable_schemas`: write schemas that every model provider accepts.
 
@@ -125,6 +102,8 @@ class Configuration(msgspec.Struct, kw_only=True, eq=False):
     validate_tool_call_results: bool | UnsetType = UNSET
     instrument_server_context: bool | UnsetType = UNSET
     tool_error_mode: ToolErrorMode | UnsetType = UNSET
+    unknown_tools_as_results: bool | UnsetType = UNSET
+    logs_undeclared: bool | UnsetType = UNSET
     repair_arguments: bool | UnsetType = UNSET
     portable_schemas: bool | UnsetType = UNSET
 
@@ -349,6 +328,29 @@ class OnceValue(Protocol):
         ...
 
 
+class TaskOfCall(Protocol):
+    """A coroutine in a task of its own. Any thread."""
+
+    async def until_question(self, *, wake: bool) -> bool:
+        """Wait until the coroutine asks, or has ended; return whether it asks. With `wake`, let it go on first.
+
+        Cancelled, cancel the coroutine and wait for its end. Raises: RuntimeError if its event loop is gone.
+        """
+        ...
+
+    async def pause(self) -> None:
+        """Wait, inside of the coroutine, until it may go on."""
+        ...
+
+    def result(self) -> object:
+        """Return its value once it has ended. Raises: what it raised."""
+        ...
+
+    def cancel_in(self, seconds: float, on_late: Callable[[], object]) -> None:
+        """Cancel it after `seconds` in which it did not go on, and call `on_late`; at once if they are 0."""
+        ...
+
+
 class Sharing(Protocol):
     """What one server shares with the other processes that serve its clients."""
 
@@ -459,6 +461,10 @@ class VisibleHeaders(Mapping[str, str]):
             raise KeyError(problem)
         return self._headers[name]
 
+    def passed_on(self, name: str) -> str | None:
+        """Return a header that its author has named to be passed on to an application of this process, secret or not."""
+        return self._headers.get(name)
+
     def __iter__(self) -> Iterator[str]:
         return (name for name in self._headers if name not in self._secret)
 
@@ -553,6 +559,13 @@ class System(Protocol):
         """Return what runs the calls of a tool in processes of their own."""
         ...
 
+    def hold(self, run: Callable[[], object], on_lost: Callable[[BaseException], object]) -> TaskOfCall:
+        """Run a coroutine function in a task of its own, which other calls wait for; where an event loop runs.
+
+        `on_lost` receives what it raises after its call has ended.
+        """
+        ...
+
     def share(self, awaitable: Awaitable[object]) -> Callable[[], Awaitable[object]]:
         """Start something on the running event loop that no request's cancellation ends; each call gives its outcome.
 
@@ -564,6 +577,14 @@ class System(Protocol):
 _MAX_INSTRUCTIONS: Final = 4000
 """Characters of the instructions of a mounted server."""
 _TASK_BOUNDS: Final = ("max_tasks", "max_tasks_per_principal", "max_task_bytes", "max_task_bytes_per_principal")
+
+
+class DescribedMount(Protocol):
+    """What is mounted in a server, as far as the instructions of that describe it."""
+
+    def section(self) -> str | None:
+        """Return its instructions below its name, if it has any."""
+        ...
 
 
 class MountedProfile(msgspec.Struct, frozen=True):
@@ -614,7 +635,7 @@ class Profile(msgspec.Struct):
     """Of these, for one principal. Beyond, its own oldest go until an eighth is free; a task with a larger result fails."""
     result_suffix: bytes = b""
     """What ends every complete result of the newest revision."""
-    mounted: tuple[MountedProfile, ...] = ()
+    mounted: tuple[DescribedMount, ...] = ()
     """Those of the servers that are mounted in this one, whose instructions follow its own."""
 
     def __post_init__(self) -> None:

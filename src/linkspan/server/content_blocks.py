@@ -35,29 +35,6 @@ from linkspan.wire.values import decode_content, encode_base64, from_builtins, t
 if TYPE_CHECKING:
     from io import BytesIO
 
-__all__ = [
-    "BLOCKS",
-    "BYTES",
-    "CONTENTS",
-    "Content",
-    "Media",
-    "audio",
-    "binary",
-    "blocks_of",
-    "changed",
-    "check_shown",
-    "checked",
-    "content_types",
-    "contents_of",
-    "image",
-    "is_block",
-    "is_content",
-    "is_plain",
-    "is_text_type",
-    "media_type",
-    "meta_of",
-]
-
 WireT = TypeVar("WireT", bound=Wire)
 Block: TypeAlias = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink | UnknownContent
 Contents: TypeAlias = TextResourceContents | BlobResourceContents

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Never, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Never, Protocol, TypeVar, cast, overload
 
 import msgspec
 from msgspec import Raw
@@ -13,10 +13,11 @@ from msgspec import Raw
 from linkspan.core.call import Lifespan
 from linkspan.errors import ExchangeError, RequestCancelled
 from linkspan.revisions import MESSAGES
-from linkspan.revisions.neutral import NOTHING, Grant, Peer, Request
+from linkspan.revisions.neutral import NOTHING, PING, Grant, Peer, Request
 from linkspan.schema.results import encode_json
 from linkspan.server.asking import MAX_TOKENS, Round, sampling_params
 from linkspan.server.awaited import DONE, as_awaited
+from linkspan.server.configuration import VisibleHeaders
 from linkspan.text import no_attribute
 from linkspan.types.base import JSON, Implementation
 from linkspan.types.messages import (
@@ -27,6 +28,7 @@ from linkspan.types.messages import (
     ListParams,
     LoggingLevel,
     LoggingMessageParams,
+    Params,
     ProgressParams,
     Prompt,
     ReadResourceParams,
@@ -37,9 +39,7 @@ from linkspan.types.messages import (
     SamplingMessage,
     Tool,
 )
-from linkspan.types.methods import PROMPT_GET, PROMPT_LIST, RESOURCE_LIST, RESOURCE_READ, TEMPLATE_LIST, TOOL_LIST
-
-__all__ = ["Context", "ExchangedToken", "provided_to"]
+from linkspan.types.methods import METHOD_OF, PROMPT_LIST, RESOURCE_LIST, TEMPLATE_LIST, TOOL_LIST
 
 T = TypeVar("T")
 
@@ -79,6 +79,18 @@ class ExchangedToken(str):
         return "ExchangedToken(...)"
 
 
+class HoldsQuestions(Protocol):
+    """What lets a function wait at its questions, and go on with the answers."""
+
+    def numbered(self, kind: str) -> str:
+        """Return a key for a question without one."""
+        ...
+
+    def answer(self, key: str | None, ask: Callable[[], T | Awaitable[T]]) -> Awaitable[T]:
+        """Return an awaitable of what `ask` returns once the answers are there."""
+        ...
+
+
 class Context(_Base[LifespanT]):
     """The request that a handler serves. Also a mapping: the server's `server_context`.
 
@@ -86,7 +98,7 @@ class Context(_Base[LifespanT]):
     checkers what the lifespan yields.
     """
 
-    __slots__ = ("_lifespan", "_request", "_round", "_serve_own", "_server_context")
+    __slots__ = ("_held", "_lifespan", "_request", "_round", "_serve_own", "_server_context")
 
     ambient: ClassVar[Callable[[Context[Any] | Callable[[], Context[Any]], Callable[[], object]], object] | None] = None
     """Runs the author's functions with a current context, or with what makes one, once `current_context` has been loaded."""
@@ -105,6 +117,7 @@ class Context(_Base[LifespanT]):
         self._server_context = server_context
         self._lifespan = lifespan
         self._serve_own = serve_own
+        self._held: HoldsQuestions | None = None
 
     def __repr__(self) -> str:
         return f"<Context of {self._request.method}>"
@@ -173,10 +186,31 @@ class Context(_Base[LifespanT]):
         """
         return self._request.facts.headers
 
+    def passed_on(self, name: str) -> str | None:
+        """Return an HTTP header by its name in lower case, one that carries credentials, too; None if it was not sent.
+
+        Only for code that passes it on to where its author named it for, such as `mount_app(forward=["authorization"])`.
+        """
+        headers = self._request.facts.headers
+        return headers.passed_on(name) if isinstance(headers, VisibleHeaders) else headers.get(name)
+
+    @property
+    def address(self) -> str | None:
+        """The IP address at the other end of the socket, which may be a proxy's; None on stdio and in memory."""
+        return self._request.facts.address
+
     @property
     def principal(self) -> str | None:
         """The caller, if the transport authenticated one; with `auth=`, the issuer of the token, a kind of name, and the name."""
         return self._request.facts.principal
+
+    @property
+    def session_id(self) -> str | None:
+        """Names the connection (stdio, memory, channels), or the session of a handshake client over HTTP.
+
+        None over HTTP where each request stands alone, as all do since 2026-07-28. It is no secret, and no credential.
+        """
+        return self._request.session
 
     @property
     def grant(self) -> Grant | None:
@@ -207,7 +241,7 @@ class Context(_Base[LifespanT]):
         read, too: neither `scopes=` nor `when=` of the resource counts then. Raises: ResourceNotFoundError for one that does not
         exist, or that the caller does not see; Forbidden where the caller's token lacks its scopes; what its function raises.
         """
-        return cast("_OwnResource", self._own(RESOURCE_READ.name, ReadResourceParams(uri=uri), as_server))
+        return cast("_OwnResource", self._own_item(ReadResourceParams(uri=uri), as_server))
 
     def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, as_server: bool = False
@@ -217,7 +251,7 @@ class Context(_Base[LifespanT]):
         Otherwise like `read_resource`. Raises: RemoteProtocolError for an unknown name and for wrong arguments.
         """
         params = GetPromptParams(name=name, arguments=dict(arguments or {}))
-        return cast("_OwnPrompt", self._own(PROMPT_GET.name, params, as_server))
+        return cast("_OwnPrompt", self._own_item(params, as_server))
 
     def list_tools(self) -> _OwnList[Tool]:
         """Return the tools of this server that the caller of this request sees; await it in an `async def`.
@@ -238,10 +272,16 @@ class Context(_Base[LifespanT]):
         """Return the resource templates that the caller sees."""
         return cast("_OwnList[ResourceTemplate]", self._own(TEMPLATE_LIST.method, ListParams(), False))
 
+    def _own_item(self, params: Params, as_server: bool) -> object:
+        return self._own(METHOD_OF[type(params)].name, params, as_server)
+
     def _own(self, method: str, params: object, as_server: bool) -> object:
         if self._serve_own is None:
             raise RuntimeError("this context does not belong to a server")
-        return self._serve_own(self._request, self._round, method, params, as_server)
+        serve = self._serve_own
+        if self._held is not None:
+            return self._held.answer(None, lambda: serve(self._request, self._round, method, params, as_server))
+        return serve(self._request, self._round, method, params, as_server)
 
     # Cancellation.
 
@@ -330,7 +370,7 @@ class Context(_Base[LifespanT]):
         return DONE
 
     # Asking. Each of these returns the answer, or ends this run: the handler runs again from the top with the answer there.
-    # None needs an await, and each may have one.
+    # None needs an await, and each may have one. In a function with hold=True each is awaited: it waits there for the answer.
 
     @overload
     def ask(self, key: str, hint: type[T], message: str) -> T: ...
@@ -343,13 +383,18 @@ class Context(_Base[LifespanT]):
         """
         from linkspan.schema.forms import compile_form
 
-        return as_awaited(self._round.form(key, compile_form(hint, name=key, field=key), message))
+        form = compile_form(hint, name=key, field=key)
+        if self._held is not None:
+            return self._held.answer(key, lambda: self._round.form(key, form, message))
+        return as_awaited(self._round.form(key, form, message))
 
     def ask_url(self, key: str, url: str, message: str) -> Awaitable[None]:
         """Ask the user to open `url`. Returning means consent, not that the user has finished there (ELI-12).
 
         Raises: Declined if the user does not want to.
         """
+        if self._held is not None:
+            return self._held.answer(key, lambda: self._round.url(key, url, message))
         self._round.url(key, url, message)
         return DONE
 
@@ -375,11 +420,44 @@ class Context(_Base[LifespanT]):
             "stop_sequences": list(stop_sequences) if stop_sequences is not None else None,
             "include_context": include_context,
         }
-        return as_awaited(self._round.sample(key, sampling_params(messages, max_tokens, given | more)))
+        params = sampling_params(messages, max_tokens, given | more)
+        if self._held is not None:
+            key = key or self._held.numbered("sample")
+            return cast("CreateMessageResult", self._held.answer(key, lambda: self._round.sample(key, params)))
+        return as_awaited(self._round.sample(key, params))
 
     def roots(self, *, key: str | None = None) -> list[Root]:
         """Return the folders that the client says the server should work in."""
+        if self._held is not None:
+            key = key or self._held.numbered("roots")
+            return cast("list[Root]", self._held.answer(key, lambda: self._round.roots(key)))
         return as_awaited(self._round.roots(key))
+
+    def question(self, key: str, method: str, params: Mapping[str, JSON] | None = None) -> Mapping[str, JSON]:
+        """Ask the client in its own words, and return its answer as it came: both in wire form.
+
+        `method` is "elicitation/create", "sampling/createMessage" or "roots/list". For programs that write their own schemas;
+        `ask`, `sample` and `roots` check and read what they ask for. Raises: ValueError for other methods and wrong params.
+        """
+        from linkspan.server.asking import written_question
+
+        asked = written_question(method, params or {})
+        if self._held is not None:
+            return cast("Mapping[str, JSON]", self._held.answer(key, lambda: self._round.question(key, asked)))
+        return as_awaited(self._round.question(key, asked))
+
+    def ping(self, *, key: str | None = None) -> Awaitable[None]:
+        """Return once the client has answered a ping.
+
+        Clients of 2026-07-28 are never pinged: it returns at once, and one that has gone shows as `cancelled`.
+        """
+        if PING not in self._request.peer.revision.server_requests:
+            return DONE
+        if self._held is not None:
+            key = key or self._held.numbered("ping")
+            return self._held.answer(key, lambda: self._round.ping(key))
+        self._round.ping(key)
+        return DONE
 
     @overload
     def once(self, key: str, function: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
@@ -409,6 +487,41 @@ class Context(_Base[LifespanT]):
 def _check_number(name: str, value: object) -> None:
     if type(value) is bool or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+if TYPE_CHECKING:
+
+    class HeldContext(Context[LifespanT]):
+        async def ask(self, key: str, hint: type[T], message: str) -> T: ...  # type: ignore[override]  # pyright: ignore
+        async def sample(  # type: ignore[override]  # pyright: ignore
+            self,
+            messages: str | Sequence[SamplingMessage],
+            *,
+            max_tokens: int = MAX_TOKENS,
+            key: str | None = None,
+            system_prompt: str | None = None,
+            temperature: float | None = None,
+            stop_sequences: Sequence[str] | None = None,
+            include_context: Literal["none", "thisServer", "allServers"] | None = None,
+            **more: Any,
+        ) -> CreateMessageResult: ...
+        async def roots(self, *, key: str | None = None) -> list[Root]: ...  # type: ignore[override]  # pyright: ignore
+        async def question(  # type: ignore[override]  # pyright: ignore
+            self, key: str, method: str, params: Mapping[str, JSON] | None = None
+        ) -> Mapping[str, JSON]: ...
+
+else:  # one class, of which type checkers know that its questions are awaited
+    HeldContext = Context
+
+
+def hold_with(context: Context[Any], held: HoldsQuestions) -> None:
+    """Let the questions of a function wait for their answers."""
+    context._held = held  # pyright: ignore[reportPrivateUsage]
+
+
+def move_on(context: Context[Any], request: Request, round: Round) -> None:
+    """Let a function that goes on see the request that has brought the answers."""
+    context._request, context._round = request, round  # pyright: ignore[reportPrivateUsage]
 
 
 def provided_to(context: Context[Any], kind: type) -> object:

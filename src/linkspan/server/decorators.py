@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack, overload
 
-from linkspan.errors import RegistrationError
-from linkspan.keywords import described_by
+from linkspan.keywords import described_by, needing
 from linkspan.server.handlers import Function, decorator, named
 from linkspan.server.resources import ResourceDescription
-from linkspan.server.tools import Description, PromptKeywords, ToolDescription, ToolKeywords, own_name
+from linkspan.server.tools import Description, PromptKeywords, ToolDescription, ToolKeywords
 
 if TYPE_CHECKING:
     from types import FrameType
-
-__all__ = ["Offer", "offers_in", "prompt", "resource", "tool"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -82,10 +79,11 @@ class _Decorators:
         name: str | None = None,
         **described: Unpack[ResourceDescription],
     ) -> None: ...
+    @needing("uri", what="the URI of the resource", line="@resource('docs://{}')")
     @described_by(ResourceDescription)
     def resource(
         self,
-        uri: str | Function,
+        uri: str,
         *,
         path: str | PathLike[str] | None = None,
         name: str | None = None,
@@ -96,22 +94,19 @@ class _Decorators:
         The keywords are those of `Server.resource`. With `path` the file there is the resource, and there is nothing to
         decorate. Raises: RegistrationError without a URI.
         """
-        if callable(uri):
-            line = f"@resource({'docs://' + own_name(uri)!r})"
-            raise RegistrationError(f"@resource needs the URI of the resource: write {line}")
         given = {"uri": uri, "name": name, **described}
         if path is not None:
-            return _note("resource", {**given, "path": path}, None)
+            return _mark("resource", {**given, "path": path}, None)
         return _noting("resource", (), given)
 
 
 def _noting(kind: Literal["tool", "prompt", "resource"], function: tuple[Any, ...], described: dict[str, Any]) -> Any:
     name, function = named(function)
-    note = decorator(lambda made: _note(kind, {**name, **described}, made))
+    note = decorator(lambda made: _mark(kind, {**name, **described}, made))
     return note(*function) if function else note
 
 
-def _note(kind: Literal["tool", "prompt", "resource"], described: dict[str, Any], function: Function | None) -> None:
+def _mark(kind: Literal["tool", "prompt", "resource"], described: dict[str, Any], function: Function | None) -> None:
     author = _author()
     author.f_globals.setdefault(_NOTED, []).append(Offer(kind, described, function, author.f_lineno))
 

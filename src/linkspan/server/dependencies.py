@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from linkspan.errors import RegistrationError
+from linkspan.revisions.neutral import Request
 from linkspan.schema.annotations import (
     EMPTY,
     VAR_KEYWORD,
@@ -29,26 +30,27 @@ from linkspan.server.context import Context, provided_to
 from linkspan.server.observation import Report, hides
 from linkspan.server.steps import Step, Steps
 
-__all__ = ["Needs", "Overrides", "Provider", "compile_needs", "compile_provider"]
-
 Function: TypeAlias = Callable[..., object]
 
 
-class Provider(msgspec.Struct, frozen=True, eq=False):
+class DependencyProvider(msgspec.Struct, frozen=True, eq=False):
     """A function that makes a value, looked at once."""
 
     function: Function
+    name: str
     is_generator: bool
     """It yields the value, and goes on when the run has ended."""
     is_async: bool
+    blocking: bool
+    """It needs a thread beside an event loop."""
     context_parameter: str | None
     provided: Mapping[str, type]
     """The parameters that take what a lifespan yields, and its class."""
-    needs: Mapping[str, Provider]
+    needs: Mapping[str, DependencyProvider]
     """Its own dependencies, by parameter."""
 
 
-Overrides: TypeAlias = Mapping[Function, Provider]
+Overrides: TypeAlias = Mapping[Function, DependencyProvider]
 """What stands in for a dependency, by the function that it replaces."""
 
 
@@ -57,8 +59,10 @@ def compile_provider(
     is_context: Callable[[Parameter, Function], bool],
     provided: Sequence[type] = (),
     above: Sequence[Function] = (),
-) -> Provider:
-    """Look at a dependency and at those that it needs itself; `above` are those that need it.
+    *,
+    inline: bool = False,
+) -> DependencyProvider:
+    """Look at a dependency and at those that it needs itself; `above` are those that need it, `inline` what `Depends` says.
 
     Raises: RegistrationError for a cycle, and for a parameter that nothing fills in.
     """
@@ -69,11 +73,13 @@ def compile_provider(
         )
     context: str | None = None
     takers: dict[str, type] = {}
-    needs: dict[str, Provider] = {}
+    needs: dict[str, DependencyProvider] = {}
     for parameter in _parameters(function):
         refuse_foreign_depends(name_of(function), parameter)
         if (dependency := dependency_of(parameter, function)) is not None:
-            needs[parameter.name] = compile_provider(dependency.function, is_context, provided, [*above, function])
+            needs[parameter.name] = compile_provider(
+                dependency.function, is_context, provided, [*above, function], inline=dependency.inline
+            )
         elif is_context(parameter, function):
             context = parameter.name
         elif (kind := takes_provided(parameter, function, provided)) is not None:
@@ -85,10 +91,13 @@ def compile_provider(
             )
     body = underlying(function)
     yields_later = is_async_generator_function(body)
-    return Provider(
+    is_async = yields_later or is_coroutine_function(body)
+    return DependencyProvider(
         function,
+        name_of(function),
         is_generator=yields_later or is_generator_function(body),
-        is_async=yields_later or is_coroutine_function(body),
+        is_async=is_async,
+        blocking=not (is_async or inline),
         context_parameter=context,
         provided=takers,
         needs=needs,
@@ -102,36 +111,52 @@ def _parameters(function: Function) -> Sequence[Parameter]:
         return ()
 
 
+_Order: TypeAlias = Sequence[tuple[Function, DependencyProvider]]
+"""What makes the values of a run, the last one first, each with the function whose value it makes."""
+
+
 class Needs(msgspec.Struct, frozen=True, eq=False):
     """The dependencies of one handler, by parameter."""
 
-    providers: Mapping[str, Provider]
+    providers: Mapping[str, DependencyProvider]
     is_async: bool
     """The handler's own function is, or one of them at any depth, whatever runs the handler."""
     blocking: bool
     """The handler itself may block an event loop."""
+    order: _Order
+    """What makes the values where nothing is overridden."""
+    takes_context: bool
+    """One of these has a parameter for the context, or for what a lifespan yields."""
 
     def provide(
-        self, run: Callable[..., object], context: Context, held: list[str], overrides: Overrides, report: Report
+        self,
+        run: Callable[..., object],
+        request: Request,
+        context: Context | None,
+        overrides: Overrides,
+        report: Report,
     ) -> Steps:
         """Yield the steps of one run: make the values, call `run` with them, and clean up in reverse order.
 
-        `held` names the generators that have begun and not ended, in their order.
+        What follows one another and runs in the same place is one step. `context` is there where one of them takes it.
         A generator that has yielded goes on exactly once, whatever happens. It sees the exception of the run, and cannot hide
         it. An exception of its own takes the place of that one if it is raised from it, or chooses the answer, and is
         reported otherwise.
         """
-        making = _Making(context, held, overrides, report)
+        making = _Making(self.order, request, context, report)
         try:
-            values = yield from making.values(self.providers)
-            result = yield Step(partial(run, **values), self.blocking)
+            if overrides:
+                making.left = list(_order(self.providers, overrides))
+            while making.left:
+                making.take((yield Step(making.make, making.left[-1][1].blocking)))
+            result = yield Step(partial(run, **making.values(self.providers)), self.blocking)
         except GeneratorExit:
             making.abandon()
             raise
         except BaseException as error:
             problem = yield from making.clean_up(error)
             raise problem or error  # noqa: B904
-        if (problem := (yield from making.clean_up(None))) is not None:
+        if making.opened and (problem := (yield from making.clean_up(None))) is not None:
             raise problem
         return result
 
@@ -145,86 +170,147 @@ def compile_needs(
     provided: Sequence[type] = (),
 ) -> Needs:
     """Look at the dependencies of a handler. Raises: RegistrationError."""
-    providers = {name: compile_provider(each.function, is_context, provided) for name, each in dependencies.items()}
-    return Needs(providers, is_async or _any_async(providers), blocking)
+    providers = {
+        name: compile_provider(each.function, is_context, provided, inline=each.inline)
+        for name, each in dependencies.items()
+    }
+    order = _order(providers, {})
+    is_async = is_async or any(each.is_async for _, each in order)
+    takes_context = any(each.context_parameter is not None or each.provided for _, each in order)
+    return Needs(providers, is_async, blocking, order, takes_context)
 
 
-def _any_async(providers: Mapping[str, Provider]) -> bool:
-    return any(each.is_async or _any_async(each.needs) for each in providers.values())
+def _order(providers: Mapping[str, DependencyProvider], overrides: Overrides) -> _Order:
+    """Return what makes the values of `providers`, what they need themselves included; what several need is made once."""
+    found: dict[Function, DependencyProvider] = {}
+
+    def add(needed: Mapping[str, DependencyProvider]) -> None:
+        for each in needed.values():
+            if each.function not in found:
+                chosen = overrides.get(each.function, each)
+                add(chosen.needs)
+                found[each.function] = chosen
+
+    add(providers)
+    return tuple(found.items())[::-1]
 
 
 class _Making:
     """The values of one run, and the generators among what made them that have not gone on yet."""
 
-    __slots__ = ("_context", "_held", "_made", "_open", "_overrides", "_report")
+    __slots__ = ("_context", "_error", "_held", "_last", "_made", "_report", "_request", "left", "opened")
 
-    def __init__(self, context: Context, held: list[str], overrides: Overrides, report: Report) -> None:
+    def __init__(self, order: _Order, request: Request, context: Context | None, report: Report) -> None:
+        self.left = list(order)
+        """What has not made its value yet, the next one last."""
+        self._request = request
         self._context = context
-        self._held = held
+        self._held: list[str] = []
+        request.held = self._held
         self._report = report
-        self._overrides = overrides
         self._made: dict[Function, object] = {}
-        self._open: list[_Generator] = []
+        self.opened: list[_Generator] = []
+        """The generators that have begun and not ended."""
+        self._error: BaseException | None = None
 
-    def values(self, providers: Mapping[str, Provider]) -> Generator[Step, Any, dict[str, object]]:
-        """Yield the steps that make the values, by parameter; what several parameters need is made once."""
-        values: dict[str, object] = {}
-        for name, provider in providers.items():
-            if provider.function not in self._made:
-                self._made[provider.function] = yield from self._value(self._overrides.get(provider.function, provider))
-            values[name] = self._made[provider.function]
-        return values
+    def make(self) -> object:
+        """Make the values that are due in this place, and return the last of them, or an awaitable of it: `take` that."""
+        blocking = self.left[-1][1].blocking
+        while True:
+            self._last, provider = self.left.pop()
+            value = self._made[self._last] = self._begin(provider)
+            here = (
+                self.left
+                and self.left[-1][1].blocking is blocking
+                and not (self._request.cancelled or self._request.stopped)
+            )
+            if not here or hasattr(type(value), "__await__"):
+                return value
 
-    def _value(self, provider: Provider) -> Generator[Step, Any, object]:
-        arguments = yield from self.values(provider.needs)
+    def take(self, value: object) -> None:
+        """Keep the value that was made last."""
+        self._made[self._last] = value
+
+    def values(self, providers: Mapping[str, DependencyProvider]) -> dict[str, object]:
+        """Return what was made, by parameter."""
+        return {name: self._made[each.function] for name, each in providers.items()}
+
+    def _begin(self, provider: DependencyProvider) -> object:
+        arguments = self.values(provider.needs) if provider.needs else {}
         if provider.context_parameter is not None:
             arguments[provider.context_parameter] = self._context
-        arguments |= {name: provided_to(self._context, kind) for name, kind in provider.provided.items()}
-        make: Callable[[], Any] = partial(provider.function, **arguments)
-        if provider.is_generator:
-            opened = _Generator(f"dependency {name_of(provider.function)}", make(), is_async=provider.is_async)
-            self._open.append(opened)
-            self._held.append(name_of(provider.function))
-            make = opened.enter
-        return (yield Step(make, blocking=not provider.is_async))
+        if provider.provided:
+            assert self._context is not None
+            arguments |= {name: provided_to(self._context, kind) for name, kind in provider.provided.items()}
+        value: Any = provider.function(**arguments)
+        if not provider.is_generator:
+            return value
+        opened = _Generator(provider, value)
+        self.opened.append(opened)
+        self._held.append(provider.name)
+        return opened.enter()
 
     def clean_up(self, error: BaseException | None) -> Generator[Step, Any, BaseException | None]:
         """Yield the steps that let the generators go on, the last one first; return what was raised in the end."""
-        while self._open:
-            opened = self._open.pop()
+        self._error = error
+        while self.opened:
+            due = self._take_due()
+            try:
+                yield Step(partial(self._leave, due), due[0].provider.blocking)
+            except BaseException as problem:
+                self._note(problem, due[-1])
+            del self._held[len(self.opened) :]
+        return self._error
+
+    def _take_due(self) -> list[_Generator]:
+        """Take the generators that go on next in the same place, the last one first; only the last taken may be async."""
+        due = [self.opened.pop()]
+        blocking = due[0].provider.blocking
+        while self.opened and self.opened[-1].provider.blocking is blocking and not due[-1].provider.is_async:
+            due.append(self.opened.pop())
+        return due
+
+    def _leave(self, due: Sequence[_Generator]) -> object:
+        """Let generators go on; return an awaitable of the end of the last one, if that is async."""
+        for opened in due:
+            if opened.entered and opened.provider.is_async:
+                return opened.leave_async(self._error)
             try:
                 if opened.entered:
-                    yield Step(partial(opened.leave, error), blocking=not opened.is_async)
+                    opened.leave(self._error)
             except BaseException as problem:
-                if hides(problem, error):
-                    self._report(problem, f"the cleanup of {opened.name}")
-                else:
-                    error = problem
+                self._note(problem, opened)
             self._held.pop()
-        return error
+        return None
+
+    def _note(self, problem: BaseException, opened: _Generator) -> None:
+        """Keep what a cleanup raised, or report it if it would hide the error that there is."""
+        if hides(problem, self._error):
+            self._report(problem, f"the cleanup of dependency {opened.provider.name}")
+        else:
+            self._error = problem
 
     def abandon(self) -> None:
         """Close plain generators where nothing can be awaited any more; event loops close async ones themselves."""
-        while self._open:
-            opened = self._open.pop()
-            if not opened.is_async:
+        while self.opened:
+            opened = self.opened.pop()
+            if not opened.provider.is_async:
                 opened.steps.close()
 
 
 class _Generator:
     """A generator that makes a value, plain or async."""
 
-    __slots__ = ("entered", "is_async", "name", "steps")
+    __slots__ = ("entered", "provider", "steps")
 
-    def __init__(self, name: str, steps: Any, *, is_async: bool) -> None:
-        self.name = name
+    def __init__(self, provider: DependencyProvider, steps: Any) -> None:
+        self.provider = provider
         self.steps = steps
-        self.is_async = is_async
         self.entered = False
 
     def enter(self) -> object:
         """Return the value, or an awaitable of it. Raises: what the generator raises before its yield."""
-        if self.is_async:
+        if self.provider.is_async:
             return self._enter_async()
         for value in self.steps:
             self.entered = True
@@ -237,22 +323,21 @@ class _Generator:
             return value
         raise self._no_value()
 
-    def leave(self, error: BaseException | None) -> object:
+    def leave(self, error: BaseException | None) -> None:
         """Go on, with the exception of the run if there is one. Raises: what the generator raises, but not `error` again."""
-        if self.is_async:
-            return self._leave_async(error)
         try:
             next(self.steps) if error is None else self.steps.throw(error)
         except StopIteration:
-            return None
+            return
         except BaseException as problem:
             if problem is not error:
                 raise
-            return None
+            return
         self.steps.close()
         raise self._second_value()
 
-    async def _leave_async(self, error: BaseException | None) -> None:
+    async def leave_async(self, error: BaseException | None) -> None:
+        """Do the same with an async one."""
         try:
             await (anext(self.steps) if error is None else self.steps.athrow(error))
         except StopAsyncIteration:
@@ -265,7 +350,7 @@ class _Generator:
         raise self._second_value()
 
     def _no_value(self) -> RuntimeError:
-        return RuntimeError(f"the {self.name} ended without a yield: yield its value once")
+        return RuntimeError(f"the dependency {self.provider.name} ended without a yield: yield its value once")
 
     def _second_value(self) -> RuntimeError:
-        return RuntimeError(f"the {self.name} yielded twice: yield its value once")
+        return RuntimeError(f"the dependency {self.provider.name} yielded twice: yield its value once")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-import msgspec
 from msgspec import Raw
 
-from linkspan.core.call import OWN_ANSWER, Background, Call, Lifespan
+from linkspan.core.call import NO_REQUEST, OWN_ANSWER, Background, Backgrounds, Call, Lifespan
 from linkspan.errors import (
     INTERNAL_ERROR,
     LocalProtocolError,
@@ -21,18 +20,16 @@ from linkspan.revisions import LATEST
 from linkspan.revisions.modern import discover
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.revisions.record import Revision
+from linkspan.schema.annotations import name_of
 from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
 from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Round, Rounds, cannot_ask, collect
-from linkspan.server.catalogue import Catalogue
+from linkspan.server.catalogue import Catalogue, ItemSource
 from linkspan.server.configuration import Profile, Settings, SettingsSource, System
 from linkspan.server.context import Context
-from linkspan.server.features.completions import Complete
-from linkspan.server.features.method import ListMethod, Method, Serve, Shortcut, method_not_found
-from linkspan.server.features.prompt_gets import GetPrompt
-from linkspan.server.features.resource_reads import ReadResource
-from linkspan.server.features.tool_calls import CallTool
+from linkspan.server.features.method import ListMethod, Serve, method_not_found
 from linkspan.server.handlers import (
+    LISTENING,
     Function,
     Handler,
     Later,
@@ -40,31 +37,29 @@ from linkspan.server.handlers import (
     Run,
     custom_arguments,
     is_context,
-    is_defined_again,
     once_listening,
     postpone,
-    target_of,
 )
+from linkspan.server.item_views import ItemViews
+from linkspan.server.method_table import MethodTable
 from linkspan.server.observation import Around, Failures, Observation
+from linkspan.server.visibility import Condition
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.messages import (
-    CallToolParams,
     DiscoverResult,
     ServerCapabilities,
 )
-from linkspan.types.methods import METHODS, OFFERED_WITH, TOOL_CALL
+from linkspan.types.methods import OFFERED_WITH
 
 if TYPE_CHECKING:
     from linkspan.core.extension import Extension
-    from linkspan.server.dependencies import Overrides
+    from linkspan.server.dependencies import Needs, Overrides
     from linkspan.server.editing import EditHost
-    from linkspan.server.extending import Extensions
+    from linkspan.server.features.whole_methods import AnsweredSetting
+    from linkspan.server.holding import HeldCalls
     from linkspan.server.judging import Judges
     from linkspan.server.lifespan import LifespanPlan, OpenedPart
-    from linkspan.server.middleware import Layer
     from linkspan.server.telemetry import Telemetry
-
-__all__ = ["Dispatcher"]
 
 
 class Dispatcher:
@@ -84,29 +79,19 @@ class Dispatcher:
         self._has_own_lifespan = False
         self.on_lifespan: tuple[Callable[[], object], ...] = ()
         """Called when the lifespan has got a part: servers that this one is mounted in open it with theirs."""
+        self.on_session_end: tuple[Callable[[str], object], ...] = ()
+        """Called, where code of the author may run, with the name of each session that has ended here."""
         self._overrides: Overrides = {}
-        self.decoders: dict[str, msgspec.json.Decoder[Any]] = {}
-        """What reads the params that extensions add."""
-        self._extensions: Extensions | None = None
         self.rounds = Rounds(profile, system)
         self.failures = Failures(profile, settings, system)
-        self._layers: tuple[Layer, ...] = ()
-        self._surrounded: set[str] = set()
         self._watchers: tuple[Telemetry, ...] = ()
         self.begin: Callable[[Request], Outcome | Call] = self._begin
         """Serves a request, or returns the function that must run for it; another one while requests are watched."""
-        lists = (ListMethod(METHODS[name], self, registry) for name, registry in catalogue.lists.items())
-        methods: tuple[Method[Any], ...] = (CallTool(self), ReadResource(self), GetPrompt(self), Complete(self), *lists)
-        self.methods: dict[str, Method[Any]] = {each.spec.name: each for each in methods}
-        """What the server does for each method that has a spec."""
-        self._custom: Serve = self._call_custom
-        """Serves methods that are not among `_serving`."""
-        self._serving: dict[str, Serve] = {}
-        """What serves each method, inside what surrounds it."""
-        self._inside: dict[str, Serve] = {}
-        """The same without the hooks of extensions: another server that this one is mounted in has its own."""
-        self._shortcuts: dict[str, Shortcut] = {}
-        self._arrange_methods()
+        self.table = MethodTable(self, self._call_custom)
+        self.handler_of = self.table.handler_of
+        self.decoders = self.table.decoders
+        """What reads the params that extensions add."""
+        self._views = ItemViews(catalogue, self.table.methods)
 
     # What connections ask (core.call.ConnectionServer).
 
@@ -124,13 +109,12 @@ class Dispatcher:
 
     def adds(self, method: str, revision: Revision) -> bool:
         """Return whether a method that a revision does not define is served: the author's, or an extension's."""
-        if method in self.catalogue.custom_methods:
-            return True
-        return self._extensions is not None and self._extensions.adds(method, revision)
+        return self.table.adds(method, revision)
 
     def added_lists(self, revision: Revision) -> Sequence[str]:
         """Return the lists of extensions whose changes a client of a revision receives without asking for them."""
-        return self._extensions.lists(revision) if self._extensions is not None else ()
+        extensions = self.table.extensions
+        return extensions.lists(revision) if extensions is not None else ()
 
     def discover(self) -> DiscoverResult:
         """Describe the server to a modern client."""
@@ -152,49 +136,34 @@ class Dispatcher:
         """Return what edits of tools need, whose callers are those of this server."""
         from linkspan.server.editing import EditHost
 
-        calls = cast("CallTool", self.methods[TOOL_CALL.name])
-        return EditHost(calls, lambda request: self.make_context(request, self.rounds.closed("fix=")), self.system)
+        return EditHost(
+            self.table.call_tool, lambda request: self.make_context(request, self.rounds.closed("fix=")), self.system
+        )
 
-    def add_layer(self, layer: Layer) -> None:
-        """Surround the requests that `layer` is for, inside the layers that were added before.
+    @cached_property
+    def held_calls(self) -> HeldCalls:
+        """The calls of functions with `hold=True` that wait for answers; made for the first such function."""
+        from linkspan.server.holding import HeldCalls
 
-        One whose function was defined again at a prompt takes the place of the one before.
-        """
-        kept = (each for each in self._layers if not is_defined_again(each.function, layer.function))
-        self._layers = (*kept, layer)
-        self._arrange_methods()
+        held = HeldCalls(self.profile, self.system, self.failures)
+        self._do_besides(held)
+        self.on_session_end = (*self.on_session_end, held.end_session)
+        return held
+
+    def _do_besides(self, background: Background) -> None:
+        self.background = background if self.background is None else Backgrounds((self.background, background))
 
     def extend(self, extension: Extension, background: Background | None = None) -> None:
         """Serve an extension from now on. Raises: RegistrationError for an id, a method or a member that exists already."""
-        from linkspan.server.extending import Extensions
+        self.table.extend(extension)
+        if background is not None:
+            self._do_besides(background)
 
-        if self._extensions is None:
-            self._extensions = Extensions(self, self.decoders)
-        self.methods |= {each.spec.name: each for each in self._extensions.add(extension)}
-        self.background = background or self.background
-        self._arrange_methods()
-
-    def _arrange_methods(self) -> None:
-        """Decide once what serves each method: itself, inside the middleware, inside the hooks of extensions."""
-        serving: dict[str, Serve] = {name: method.serve for name, method in self.methods.items()}
-        self._surrounded = {name for name in serving if any(each.surrounds(name) for each in self._layers)}
-        if self._layers:
-            from linkspan.server.middleware import surrounded
-
-            surround = partial(self._surround, surrounded)
-            for name in self._surrounded:
-                method, layers = self.methods[name], [each for each in self._layers if each.surrounds(name)]
-                serve = method.serve_result if isinstance(method, ListMethod) else method.serve
-                serving[name] = partial(surround, layers, serve)
-            self._custom = partial(surround, None, self._call_custom)
-        changed, self._inside = self._surrounded, serving
-        if self._extensions is not None:
-            around = self._extensions.around(serving)
-            serving, changed = serving | around, self._surrounded | around.keys()
-        self._serving = serving
-        begins = {name: method.shortcut() for name, method in self.methods.items() if name not in changed}
-        is_plain = self.catalogue.declared is None
-        self._shortcuts = {name: begin for name, begin in begins.items() if is_plain and begin is not None}
+    def answer(self, name: str, function: Function, *, inline: bool, hold: bool) -> None:
+        """Let a function answer a method entirely. Raises: RegistrationError, MethodAlreadyDefinedError."""
+        self.table.answer(name, function, self.provided, inline=inline, hold=hold)
+        if hold:
+            self.held_calls  # noqa: B018  drivers that begin from now on see it
 
     @contextmanager
     def overridden(self, function: Function, replacement: Function) -> Generator[None]:
@@ -246,16 +215,32 @@ class Dispatcher:
             from linkspan.server.telemetry import begin_watched
 
             begin = partial(begin_watched, begin, self.catalogue, self._watchers)
+        if self.catalogue.item_sources:
+            begin = partial(self._views.begin, begin)
         if self.lifespan is not None:
             begin = partial(self._begin_entered, begin, self.lifespan)
         self.begin = begin
+
+    def add_source(self, source: ItemSource, when: Condition | None, scopes: Sequence[str]) -> None:
+        """Offer the items of a source from now on; all of them have this condition and these scopes."""
+        catalogue = self.catalogue
+        catalogue.item_sources = (*catalogue.item_sources, source)
+        catalogue.is_conditional = catalogue.is_conditional or when is not None
+        catalogue.is_scoped = catalogue.is_scoped or bool(scopes)
+        self._arrange()
+
+    def remove_source(self, source: ItemSource) -> None:
+        """Offer the items of a source no more."""
+        catalogue = self.catalogue
+        catalogue.item_sources = tuple(each for each in catalogue.item_sources if each is not source)
+        self._arrange()
 
     def _begin_entered(
         self, begin: Callable[[Request], Outcome | Call], lifespan: Lifespan, request: Request
     ) -> Outcome | Call:
         """Serve a request now, or once the lifespan is entered. Lists run the author's code in middleware and conditions only."""
-        listed = self.catalogue.lists.get(request.method)
-        runs_no_code = listed is not None and not listed.conditions and request.method not in self._surrounded
+        listed = self.table.plain_lists.get(request.method)
+        runs_no_code = listed is not None and not listed.conditions
         if lifespan.entered or runs_no_code:
             return begin(request)
         return postpone(request, lifespan, partial(begin, request))
@@ -266,14 +251,14 @@ class Dispatcher:
         observed = settings.observed or request.observer is not None
         if (
             not observed
-            and (shortcut := self._shortcuts.get(name))
+            and (shortcut := self.table.shortcuts.get(name))
             and (call := shortcut(request, settings)) is not None
         ):
             return call
         if observed or self._runs_code_before(request):
             begin = partial(self._begin_observed, request, settings, self.system.clock(), observed)
             return _later(request, begin, hooked=observed)
-        method = self._serving.get(name, self._custom)
+        method = self.table.serving.get(name, self.table.custom)
         if self.catalogue.declared is not None or self.catalogue.is_conditional or self.catalogue.is_scoped:
             method = self._guarded(request, method)
         try:
@@ -285,43 +270,12 @@ class Dispatcher:
         except BaseException as error:  # the author's reporter must not run here
             return _later(request, partial(self.failures.outcome, request, None, error), hooked=False)
 
-    # For a server that this one is mounted in.
-
-    def serves_plainly(self, method: str) -> bool:
-        """Return whether nothing surrounds the functions of a method, and nothing has to come before them."""
-        is_ready = self.lifespan is None or self.lifespan.entered
-        return is_ready and method in self._shortcuts and not self.settings.current.observed
-
-    def serves_directly(self, method: str) -> bool:
-        """Return whether the author's code does nothing about a method before a handler runs, nor around it."""
-        is_ready = self.lifespan is None or self.lifespan.entered
-        is_alone = method not in self._surrounded and not self.settings.current.observed
-        return is_ready and is_alone and not callable(self.profile.server_context)
-
-    def begin_directly(self, request: Request, observation: Observation | None) -> Outcome | Call:
-        """Begin a request that the other server has received, at once. Raises: RemoteProtocolError; what its checks raise."""
-        return self._inside[request.method](request, self.settings.current, observation)
-
-    def awaits_around(self, method: str) -> bool:
-        """Return whether a middleware of a method is a coroutine function."""
-        return any(each.kind == "async" and each.surrounds(method) for each in self._layers)
-
-    def begin_inside(self, request: Request, *, noted: bool) -> tuple[Outcome | Call, Observation | None]:
-        """Begin a request that the other server has received, where the author's code may run; it is `noted` why it fails."""
-        settings, clock = self.settings.current, self.system.clock
-        observation: Observation | None = None
-        if settings.observed or noted:
-            try:
-                observation = observing.observe(request, settings, self.profile, clock, clock())
-            except BaseException as error:
-                return self._failed(request, None, error), None
-        return self._serve(self._inside[request.method], request, settings, observation), observation
-
     def _runs_code_before(self, request: Request) -> bool:
         """Whether the author's code has to run before the handler of a request does: validators, or the server context."""
-        if request.method in self.catalogue.lists and self.catalogue.sources_of(request.method):
+        catalogue, name = self.catalogue, request.method
+        if (name in catalogue.lists or name in catalogue.sourced) and catalogue.sources_of(name):
             return True
-        handler = self._handler_of(request)
+        handler = self.handler_of(request)
         if handler is None:
             return False
         return handler.parameters.runs_code or (
@@ -329,36 +283,32 @@ class Dispatcher:
             and callable(self.profile.server_context)
         )
 
-    def _handler_of(self, request: Request) -> Handler | None:
-        """Return the function that will serve a request, if there is one."""
-        method = self.methods.get(request.method)
-        return self.catalogue.custom_methods.get(request.method) if method is None else method.handler(request.params)
-
     def _begin_observed(self, request: Request, settings: Settings, started: float, observed: bool) -> Outcome | Call:
         """Begin a request where the author's code may run; `started` is when the request came."""
-        method = self._guarded(request, self._serving.get(request.method, self._custom))
         try:
+            for bring_up_to_date in self.catalogue.sources_of(request.method):
+                bring_up_to_date()
+            method = self._guarded(request, self.table.serving.get(request.method, self.table.custom))
             clock = self.system.clock
             observation = observing.observe(request, settings, self.profile, clock, started) if observed else None
         except BaseException as error:
-            return self._failed(request, None, error)
-        return self._serve(method, request, settings, observation)
+            return self.failed(request, None, error)
+        return self.serve(method, request, settings, observation)
 
-    def _serve(
+    def serve(
         self, method: Serve, request: Request, settings: Settings, observation: Observation | None
     ) -> Outcome | Call:
         """Serve a request where the author's code may run, and report its end unless more has to run for it."""
         try:
-            for bring_up_to_date in self.catalogue.sources_of(request.method):
-                bring_up_to_date()
             step = method(request, settings, observation)
         except BaseException as error:  # a server context that exits, too, ends only its request
-            step = self._failed(request, observation, error)
+            step = self.failed(request, observation, error)
         if observation is not None and not isinstance(step, Call):
             observation.end(request, step)
         return step
 
-    def _failed(self, request: Request, observation: Observation | None, error: BaseException) -> Outcome:
+    def failed(self, request: Request, observation: Observation | None, error: BaseException) -> Outcome:
+        """Return the outcome of a request that raised, which is reported."""
         if isinstance(error, KeyboardInterrupt):
             return RemoteProtocolError(INTERNAL_ERROR, "Internal error")
         return self.failures.outcome(request, observation, error)
@@ -368,12 +318,12 @@ class Dispatcher:
         if self.catalogue.is_scoped:
             from linkspan.server.judging import serve_permitted
 
-            method = partial(serve_permitted, self.methods.get(request.method), method)
+            method = partial(serve_permitted, self.table.methods.get(request.method), method)
         if self.catalogue.is_conditional:
             method = partial(self._judge, method)
         if self.catalogue.declared is None:
             return method
-        if not self.catalogue.offers("logging"):
+        if not self.catalogue.offers("logging") and not self.settings.current.logs_undeclared:
             request.log_level = None
         kind = OFFERED_WITH.get(request.method)
         return method if kind is None or self.catalogue.offers(kind) else _not_there
@@ -413,9 +363,11 @@ class Dispatcher:
         asks = handler.parameters.asks
         ambient = Context.ambient
         with_context = handler.context_parameter is not None or handler.needs is not None or ambient is not None
+        with_context = with_context or handler.holds
         can_ask = asks or with_context
         current = self.rounds.open(request, target) if can_ask else NO_QUESTIONS
-        if asks:
+        goes_on = handler.holds and current.held is not None
+        if asks and not goes_on:
             try:
                 arguments |= collect(asks, current, can_ask=request.peer.supports("elicitation", "form"))
             except InputNeeded:
@@ -424,17 +376,22 @@ class Dispatcher:
                     return asked
                 return self.rounds.close(request, current, asked, target)
         context: Context | None = None
-        if with_context:
-            context = self.make_context(request, current)
-        run = handler.bind(arguments, context)
-        if handler.provided and self.lifespan is not None:
+        run: Callable[[], object]
+        if goes_on:
+            run = self.held_calls.resume(request, current)
+        else:
+            if with_context:
+                context = self.make_context(request, current)
+            run = handler.bind(arguments, context)
+        if handler.provided and self.lifespan is not None and not goes_on:
             run = partial(run, **{name: self.lifespan.provided(kind) for name, kind in handler.provided.items()})
-        if handler.needs is not None and context is not None:
-            report = partial(self.failures.report, request)
-            request.held = []
-            run = handler.bind_with(handler.needs, run, context, request.held, self._overrides, self.system, report)
-        if ambient is not None and context is not None:
-            run = partial(ambient, context, run)
+        if context is not None:
+            if handler.needs is not None:
+                run = self.bind_needs(handler, handler.needs, run, request, context)
+            if ambient is not None:
+                run = partial(ambient, context, run)
+            if handler.holds:
+                run = self.held_calls.begin(request, current).bind(run, context)
         if handler.limited is not None:
             run = partial(handler.limited, run, request.stop)
         around: Around | None = None
@@ -454,6 +411,18 @@ class Dispatcher:
             around=around,
         )
 
+    @property
+    def makes_values_plainly(self) -> bool:
+        """Whether dependencies without a context make their values as they were registered, and nothing comes before."""
+        return not (self._overrides or callable(self.profile.server_context))
+
+    def bind_needs(
+        self, handler: Handler, needs: Needs, run: Callable[..., object], request: Request, context: Context | None
+    ) -> Callable[[], object]:
+        """Return a function, bound to its arguments, that is called with what its dependencies make."""
+        report = partial(self.failures.report, request)
+        return handler.bind_with(needs, run, request, context, self._overrides, self.system, report)
+
     def make_context(self, request: Request, round: Round) -> Context:
         """Return what the author's code sees of a request. Raises: what the server context raises."""
         lifespan = self.lifespan if self._has_own_lifespan else None
@@ -463,20 +432,37 @@ class Dispatcher:
         """Serve a request that a handler makes of its own server; an awaitable of its result where an event loop runs."""
         from linkspan.server.own_requests import own_request, pages_of, steps_of
 
-        serve, settings = self._serving[method], self.settings.current
+        serve, settings = self.table.serving[method], self.settings.current
         if self.catalogue.is_scoped and not as_server:
             from linkspan.server.judging import serve_permitted
 
-            serve = partial(serve_permitted, self.methods.get(method), serve)
+            serve = partial(serve_permitted, self.table.methods.get(method), serve)
         judges = self.judges if self.catalogue.is_conditional else None
-        listed = self.methods.get(method)
-        if isinstance(listed, ListMethod):
-            page = serve if method in self._surrounded else listed.serve_result
-            pages = pages_of(outer, round, listed.registry.spec, lambda request: page(request, settings, None), judges)
+        views = frozenset(each for each in self.catalogue.views_for(outer)[0] if each.before is None)
+        if (registry := self.catalogue.lists.get(method)) is not None:
+            page = (
+                cast("ListMethod", self.table.methods[method]).serve_result
+                if method in self.table.plain_lists
+                else serve
+            )
+            spec = registry.spec
+            pages = pages_of(outer, round, spec, lambda request: page(request, settings, None), judges, views)
             return self.system.drive(pages)
-        request = own_request(outer, round, method, params)
+        request = own_request(outer, round, method, params, views)
         steps = steps_of(request, round, lambda request: serve(request, settings, None), judges, as_server=as_server)
         return self.system.drive(steps)
+
+    def session_ended(self, session: str) -> Callable[[], object] | None:
+        """Return what clears up after a session that has ended here, if there is anything."""
+        return partial(self.end_session, session) if self.on_session_end else None
+
+    def end_session(self, session: str) -> None:
+        """Clear up after a session. What a function of the author raises is logged and reported."""
+        for function in self.on_session_end:
+            try:
+                function(session)
+            except BaseException as error:
+                self.failures.report(NO_REQUEST, error, f"on_session_end {name_of(function)}")
 
     def unsendable(self, request: Request, error: Exception) -> RemoteProtocolError:
         """Report that an outcome could not be encoded; return the error that the client receives instead."""
@@ -499,20 +485,41 @@ class Dispatcher:
         from linkspan.server.judging import Judges
 
         return Judges(
-            self.methods, self.catalogue, self.profile, self.rounds, self.failures, self.system, self.make_context
+            self.table.methods, self.catalogue, self.profile, self.rounds, self.failures, self.system, self.make_context
         )
 
     def _judge(
         self, serve: Serve, request: Request, settings: Settings, observation: Observation | None
     ) -> Outcome | Call:
         """Serve a request once it is known which of the items that it concerns exist for its caller."""
-        begin = partial(self._serve, serve, request, settings, observation)
-        call = self.judges.before(request, begin, self._handler_of(request))
+        begin = partial(self.serve, serve, request, settings, observation)
+        call = self.judges.before(request, begin, self.handler_of(request))
         return call if call is not None else serve(request, settings, observation)
 
     def before(self, request: Request) -> Call | None:
         """Return what must run before a connection answers a request itself: it finds out what can be subscribed to."""
-        call = self._extensions.before_listening(request) if self._extensions is not None else None
+        return self._views.before(request, self._before) if self.catalogue.item_sources else self._before(request)
+
+    def _before(self, request: Request) -> Call | None:
+        sources = self.catalogue.sources_of(request.method) if request.method in LISTENING else ()
+        if not sources:
+            return self._before_known(request)
+        return _later(request, partial(self._begin_listening, request, sources), hooked=False)
+
+    def _begin_listening(self, request: Request, sources: Sequence[Callable[[], object]]) -> Outcome | Call:
+        """Find out what there is to listen for, before it is decided what of it a client can subscribe to."""
+        try:
+            for bring_up_to_date in sources:
+                bring_up_to_date()
+        except BaseException as error:
+            return self.failed(request, None, error)
+        return self._before_known(request) or OWN_ANSWER
+
+    def _before_known(self, request: Request) -> Call | None:
+        extensions = self.table.extensions
+        call = extensions.before_listening(request) if extensions is not None else None
+        if (setting := self.table.settings_of_sessions.get(request.method)) is not None:
+            call = _later(request, partial(self._begin_setting, setting, request), hooked=False)
         if self.catalogue.is_conditional:
             after = OWN_ANSWER if call is None else call
             call = self.judges.before(request, lambda: after) or call
@@ -522,40 +529,11 @@ class Dispatcher:
             return call
         return postpone(request, self.lifespan, lambda: call)
 
-    # Middleware.
-
-    def _surround(
-        self,
-        surrounded: Callable[..., Call],
-        layers: Sequence[Layer] | None,
-        serve: Serve,
-        request: Request,
-        settings: Settings,
-        observation: Observation | None,
-    ) -> Outcome | Call:
-        """Serve a request through its middleware, where its handler runs; that of a custom method is found by its name."""
-        if layers is None:
-            layers = [each for each in self._layers if each.surrounds(request.method)]
-        if not layers:
-            return serve(request, settings, observation)
-        params = request.params
-        target = target_of(params) or request.method
-        request.round = current = self.rounds.open(request, target)
-        tool = self.catalogue.tools.get(target, request.shown) if type(params) is CallToolParams else None
-        return surrounded(
-            layers,
-            request,
-            partial(serve, request, settings, observation),
-            self._handler_of(request),
-            tool,
-            current,
-            partial(self.make_context, request, current),
-            self.system,
-            target=target,
-            rounds=self.rounds,
-            failures=self.failures,
-            observation=observation,
-        )
+    def _begin_setting(self, setting: AnsweredSetting, request: Request) -> Outcome | Call:
+        try:
+            return setting.begin(request, self.settings.current)
+        except BaseException as error:
+            return self.failed(request, None, error)
 
 
 def _later(request: Request, begin: Callable[[], Outcome | Call], *, hooked: bool) -> Call:

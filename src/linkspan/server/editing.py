@@ -23,18 +23,15 @@ from linkspan.server.asking import Rounds
 from linkspan.server.configuration import Settings, System
 from linkspan.server.context import Context
 from linkspan.server.features.tool_calls import CallTool
-from linkspan.server.handlers import Run
-from linkspan.server.middleware import OutcomeRun, as_outcome, readable, run_inside
 from linkspan.server.observation import Failures, Observation, tool_error
-from linkspan.server.steps import Step, Steps, await_steps, run_steps
+from linkspan.server.serving_inside import call_around, outcome_inside, readable
+from linkspan.server.steps import Step, Steps, driven
 from linkspan.server.tools import BoundTool, check_name, coerce_annotations
 from linkspan.server.visibility import Condition, check_tags, compile_condition
 from linkspan.text import did_you_mean
 from linkspan.types.base import JSON, UNSET, JSONObject, TextContent, is_array, is_object
 from linkspan.types.messages import CallToolParams, CallToolResult, Tool, ToolAnnotations
 from linkspan.wire.values import to_builtins
-
-__all__ = ["Edit", "EditedItem", "Fix", "compile_edit"]
 
 Fix: TypeAlias = "JSON | Callable[[Context], object] | Callable[[], object]"
 """The value of an argument that callers do not give: JSON, or a function that returns it, or an awaitable of it."""
@@ -347,15 +344,14 @@ class EditedItem:
         is_async = self.is_async(request.method)
         request.round = current = rounds.open(request, target)
         steps = self._steps(request, settings, observation)
-        return OutcomeRun(
+        return call_around(
+            driven(steps, self._host.system, is_async=is_async),
             request,
-            partial(await_steps if is_async else run_steps, steps, self._host.system),
-            is_async,
-            self.tool.handler.inline,
+            is_async=is_async,
+            inline=self.tool.handler.inline,
             rounds=rounds,
             failures=failures,
             current=current,
-            conclude=as_outcome,
             target=target,
             observation=observation,
         )
@@ -372,13 +368,13 @@ class EditedItem:
             arguments = self._arguments.mapped(params.arguments, fixed)
         except ArgumentsInvalid as problem:
             if observation is not None:
-                observation.note_error(problem.kind)
+                observation.record_error(problem.kind)
             return tool_error(f"{request.target}: {problem}")
         request.alias = self._alias(params.name, alias)
         request.params = structs.replace(params, arguments=arguments)
         try:
             step = self._host.calls.call(self.tool, request, settings, observation)
-            outcome = (yield from run_inside(step)) if isinstance(step, Run) else step
+            outcome = yield from outcome_inside(step)
         finally:
             request.params, request.alias = params, alias
         return outcome if self._trim is None else _trim(outcome, self._trim)

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from linkspan.core.call import OWN_ANSWER, Call
 from linkspan.core.extension import AroundCall, Begin, Extension, ExtensionMethod, ListenMember, missing_extension
+from linkspan.core.params import Decoder
 from linkspan.core.waiting import list_changed_member
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.revisions import MESSAGES
@@ -22,14 +23,13 @@ from linkspan.revisions.record import Revision
 from linkspan.server.asking import NO_QUESTIONS
 from linkspan.server.catalogue import Listed, Registry
 from linkspan.server.configuration import Settings
-from linkspan.server.features.method import Host, ItemMethod, ListMethod, Method, Serve, method_not_found
+from linkspan.server.features.method import ItemMethod, ListMethod, Method, MethodHost, Serve, method_not_found
 from linkspan.server.handlers import Run, target_of
 from linkspan.server.observation import Failures, Observation
-from linkspan.types.base import JSON, is_array
+from linkspan.server.visibility import Condition
+from linkspan.types.base import JSON, Wire, is_array
 from linkspan.types.messages import ListenParams, ListParams, SubscriptionFilter, added_members, listen_params
-from linkspan.types.methods import TOOL_CALL, ListSpec, MethodSpec
-
-__all__ = ["Extensions"]
+from linkspan.types.methods import LISTED, TOOL_CALL, ListSpec, MethodSpec
 
 _LISTEN: Final = "subscriptions/listen"
 _LIST_CHANGED: Final = ListenMember(honoured=lambda _, wanted: wanted is True)
@@ -39,7 +39,7 @@ _OWN_MEMBERS: Final = SubscriptionFilter.__struct_encode_fields__
 class Extensions:
     """The tables of one server's extensions."""
 
-    def __init__(self, host: Host, decoders: dict[str, msgspec.json.Decoder[Any]]) -> None:
+    def __init__(self, host: MethodHost, decoders: dict[str, Decoder]) -> None:
         """Begin without any. `decoders` is filled for the connections."""
         self._host = host
         self._decoders = decoders
@@ -51,17 +51,14 @@ class Extensions:
     def add(self, extension: Extension) -> Sequence[Method[Any]]:
         """Announce an extension, and return its methods.
 
-        Raises: RegistrationError for what exists already, or is no extension.
+        Raises: RegistrationError for what exists already.
         """
         catalogue = self._host.catalogue
-        if not isinstance(extension, Extension):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise RegistrationError(
-                f"extensions= takes values such as Extension('com.example/notes', ...), not {extension!r}"
-            )
         begun = {name: method for name, method in extension.methods.items() if method.begin is not None}
         specs = [MethodSpec(name, method.params) for name, method in begun.items()]
         lists = [each.method for each in extension.lists]
-        added = {list_changed_member(each.capability): _LIST_CHANGED for each in extension.lists}
+        own = [each.capability for each in extension.lists if each.capability not in LISTED]
+        added = {list_changed_member(each): _LIST_CHANGED for each in own}
         listen = {**extension.listen, **added}
         names = [*(each.name for each in specs), *lists]
         taken = {*MESSAGES, *catalogue.custom_methods, *self._methods, *self._listen, *_OWN_MEMBERS}
@@ -74,6 +71,8 @@ class Extensions:
             self._decoders[_LISTEN] = msgspec.json.Decoder(listen_params(self._listen))
         if extension.around_call is not None:
             self._around = (*self._around, extension.around_call)
+        if not extension.passes_on:
+            catalogue.promise({each.capability for each in extension.lists} - {*own})
         pages = [self._list(each) for each in extension.lists]
         methods: list[Method[Any]] = [*pages, *(self._method(each, begun[each.name]) for each in specs)]
         self._decoders |= {each.spec.name: msgspec.json.Decoder(each.spec.params) for each in methods}
@@ -82,7 +81,9 @@ class Extensions:
     def adds(self, method: str, revision: Revision) -> bool:
         """Return whether a method exists for clients of a revision."""
         extension = self._methods.get(method)
-        return extension is not None and (revision.extends_by_request or extension.in_handshakes)
+        if extension is None or not (revision.extends_by_request or extension.in_handshakes):
+            return False
+        return not extension.passes_on or self._host.catalogue.settings_of(extension) is not None
 
     def lists(self, revision: Revision) -> list[str]:
         """Return the lists whose changes are announced to clients of a revision without being asked for."""
@@ -90,7 +91,9 @@ class Extensions:
         return (
             []
             if revision.extends_by_request
-            else [spec.capability for each in extensions.values() for spec in each.lists]
+            else [
+                spec.capability for each in extensions.values() for spec in each.lists if spec.capability not in LISTED
+            ]
         )
 
     def _list(self, spec: ListSpec[Any, Any]) -> ListMethod:
@@ -99,9 +102,11 @@ class Extensions:
 
     def _method(self, spec: MethodSpec, method: ExtensionMethod) -> Method[Any]:
         assert method.begin is not None
-        if method.about is None:
-            return ExtensionCall(spec, self._host, method.begin)
-        return ExtensionItemCall(spec, self._host, self._host.catalogue.lists[method.about.method], method.begin)
+        lists = self._host.catalogue.lists
+        if method.about is not None:
+            return ExtensionItemCall(spec, self._host, lists[method.about.method], method.begin, method.cached)
+        among = lists[method.among.method] if method.among is not None else None
+        return ExtensionCall(spec, self._host, method.begin, method.cached, among)
 
     def around(self, serving: Mapping[str, Serve]) -> dict[str, Serve]:
         """Return the entries of `serving`, a handler for each method with its middleware, that extensions replace.
@@ -177,24 +182,35 @@ def _is_listened_for(value: JSON) -> bool:
 class ExtensionCall(Method[Any]):
     """A method of an extension."""
 
-    def __init__(self, spec: MethodSpec, host: Host, begin: Begin) -> None:
-        """Serve `spec` by `begin`."""
+    def __init__(
+        self, spec: MethodSpec, host: MethodHost, begin: Begin, cached: bool, among: Registry[Any] | None = None
+    ) -> None:
+        """Serve `spec` by `begin`, of the items of a list if there is one."""
         super().__init__(spec, host)
         self._begin = begin
+        self._cached = cached
+        self._among = among
 
     def serve(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         """Begin a request. Raises: what the extension raises."""
         step = self._begin(request)
-        return as_run(step, self.host, observation) if isinstance(step, Call) else step
+        if isinstance(step, Call):
+            return as_run(step, self.host, observation)
+        return with_hints(step, self.host, self._among, request) if self._cached else step
+
+    def concerned(self, params: Any) -> tuple[Sequence[Condition], Sequence[Condition]]:
+        """Return the conditions of all items that its answer may be made of."""
+        return (tuple(self._among.conditions.values()) if self._among is not None else ()), ()
 
 
 class ExtensionItemCall(ItemMethod[Any]):
     """A method of an extension about an item of a list."""
 
-    def __init__(self, spec: MethodSpec, host: Host, registry: Registry[Any], begin: Begin) -> None:
+    def __init__(self, spec: MethodSpec, host: MethodHost, registry: Registry[Any], begin: Begin, cached: bool) -> None:
         """Serve `spec` by `begin`, for the items of `registry`."""
         super().__init__(spec, host, registry)
         self._begin = begin
+        self._cached = cached
 
     def serve(self, request: Request, settings: Settings, observation: Observation | None) -> Outcome | Call:
         """Begin a request about an item that exists for its caller. Raises: what the extension raises."""
@@ -205,10 +221,22 @@ class ExtensionItemCall(ItemMethod[Any]):
         if item.mounted is not None:
             return item.mounted.begin(request, settings, observation, self.host.rounds, self.host.failures, key)
         step = self._begin(request)
-        return as_run(step, self.host, observation) if isinstance(step, Call) else step
+        if isinstance(step, Call):
+            return as_run(step, self.host, observation)
+        return with_hints(step, self.host, self.registry, request) if self._cached else step
 
 
-def as_run(call: Call, host: Host, observation: Observation | None) -> Run:
+def with_hints(outcome: Outcome, host: MethodHost, registry: Registry[Any] | None, request: Request) -> Outcome:
+    """Return a result with how long, and for whom, clients may keep it, in revisions in which results have that."""
+    if not request.peer.revision.caches_results or not isinstance(outcome, Wire):
+        return outcome
+    scope = host.profile.cache_scope
+    hints = {"ttl_ms": host.profile.ttl_ms, "cache_scope": registry.scope(scope) if registry is not None else scope}
+    missing = {name: hint for name, hint in hints.items() if getattr(outcome, name, hint) is None}
+    return structs.replace(outcome, **missing) if missing else outcome
+
+
+def as_run(call: Call, host: MethodHost, observation: Observation | None) -> Run:
     """Return a call of an extension as one whose failure and end are reported as those of a handler are."""
     return Run(
         call.request,

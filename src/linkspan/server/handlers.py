@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.call import Call, Lifespan, Postponed
+from linkspan.core.call import Call, Postponed, Readiness
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.keywords import refusing
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
@@ -34,7 +34,7 @@ from linkspan.schema.annotations import (
     resolve,
     takes_provided,
 )
-from linkspan.schema.parameters import Parameters, compile_parameters
+from linkspan.schema.parameters import CONTEXT_NAMES, Parameters, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.schema.summary import types_of
 from linkspan.server.asking import InputNeeded, Round, Rounds, cannot_ask
@@ -52,38 +52,12 @@ if TYPE_CHECKING:
     from linkspan.schema.validate import Checked, RawParameters
     from linkspan.server.dependencies import Needs, Overrides
 
-__all__ = [
-    "CONTEXT_NAMES",
-    "Function",
-    "Handler",
-    "Later",
-    "MountedItem",
-    "Preparation",
-    "Run",
-    "bound_method",
-    "compile_completer",
-    "compile_handler",
-    "compile_method",
-    "custom_arguments",
-    "decorator",
-    "describe",
-    "from_text",
-    "is_async_function",
-    "is_context",
-    "is_defined_again",
-    "is_function",
-    "named",
-    "once_listening",
-    "postpone",
-    "target_of",
-]
-
 Function: TypeAlias = Callable[..., object]
 F = TypeVar("F", bound=Function)
 
-CONTEXT_NAMES = ("ctx", "server_context")
 _WHOLE_NAMES = ("args", "arguments", "params")
-_LISTENING = ("subscriptions/listen", "resources/subscribe")
+LISTENING: Final = ("subscriptions/listen", "resources/subscribe")
+"""The requests for changes, which connections answer."""
 _MAPPINGS = ("dict", "Dict", "Mapping", "MutableMapping", "Any", "object")
 
 
@@ -130,6 +104,8 @@ class Handler(msgspec.Struct, frozen=True):
     provided: Mapping[str, type] = {}
     """The parameters that take what a lifespan yields, and its class."""
     limited: Limited | None = None
+    holds: bool = False
+    """It waits at its questions."""
 
     def bind(self, arguments: dict[str, Any], context: Context | None) -> Callable[[], object]:
         """Return the function with its arguments: call it to run it. `context` is there where it takes one."""
@@ -149,17 +125,17 @@ class Handler(msgspec.Struct, frozen=True):
         self,
         needs: Needs,
         bound: Callable[..., object],
-        context: Context,
-        held: list[str],
+        request: Request,
+        context: Context | None,
         overrides: Overrides,
         system: Offloads,
         report: Report,
     ) -> Callable[[], object]:
         """Do the same for a `bound` function with dependencies, which are made before it runs and cleaned up after it.
 
-        `held` names those that are open.
+        `context` is there where one of them takes it.
         """
-        steps = needs.provide(bound, context, held, overrides, report)
+        steps = needs.provide(bound, request, context, overrides, report)
         return partial(await_steps if needs.is_async else run_steps, steps, system)
 
 
@@ -173,6 +149,25 @@ def is_async_function(function: Function) -> bool:
     while isinstance(function, partial):
         function = function.func
     return is_coroutine_function(function) or is_coroutine_function(getattr(function, "__call__", None))  # noqa: B004
+
+
+def converting(function: Function, convert: Callable[[Any], object]) -> Function:
+    """Return a function with the parameters of another one, whose value is converted."""
+    from functools import wraps
+
+    if is_async_function(function):
+
+        @wraps(function)
+        async def later(*arguments: Any, **named: Any) -> object:
+            return convert(await function(*arguments, **named))  # type: ignore[misc]
+
+        return later
+
+    @wraps(function)
+    def now(*arguments: Any, **named: Any) -> object:
+        return convert(function(*arguments, **named))
+
+    return now
 
 
 def describe(function: Function) -> str:
@@ -475,8 +470,8 @@ class _PostponedCall(Later, kw_only=True):
             self.is_async, self.inline, self.hooked = step.is_async, step.inline, step.hooked
 
 
-def postpone(request: Request, lifespan: Lifespan, begin: Callable[[], Outcome | Call]) -> Call:
-    """Return a call that waits for the lifespan, without a thread, and becomes what `begin` returns."""
+def postpone(request: Request, lifespan: Readiness, begin: Callable[[], Outcome | Call]) -> Call:
+    """Return a call that waits for a lifespan or for views, without a thread, and becomes what `begin` returns."""
 
     def begin_entered() -> Outcome | Call:
         if lifespan.entered:
@@ -493,7 +488,7 @@ def once_listening(sharing: Sharing, request: Request, first: Outcome | Call) ->
 
     None if they arrive, or if the request does not ask for changes.
     """
-    if sharing.is_listening or request.method not in _LISTENING:
+    if sharing.is_listening or request.method not in LISTENING:
         return None
     preparation = Preparation(lambda: first)
 
@@ -571,8 +566,8 @@ class Run(Call, kw_only=True):
             outcome = self.conclude(value)
         except BaseException as error:  # a generator may ask, or end the process, only now
             return self._failed(error)
-        if self.current.questions:  # a question went unanswered, whatever the function made of that
-            outcome = InputRequired(self.current.questions)
+        if self.current.questions:
+            outcome = self.asked(outcome)
         if type(outcome) is InputRequired or self.observation is not None:
             return self._ended(outcome)
         return outcome
@@ -581,6 +576,10 @@ class Run(Call, kw_only=True):
         """Conclude from the function's exception."""
         self.end()
         return self._failed(error)
+
+    def asked(self, outcome: Outcome) -> Outcome:
+        """Return the questions: one went unanswered, whatever the function made of that."""
+        return InputRequired(self.current.questions)
 
     def report(self, error: BaseException, what: str) -> None:
         """Log and report an exception that does not decide how the call ends."""

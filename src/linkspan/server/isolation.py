@@ -25,9 +25,7 @@ from linkspan.types.messages import CallToolResult
 
 if TYPE_CHECKING:
     from linkspan.server.configuration import System
-    from linkspan.server.dependencies import Provider
-
-__all__ = ["IsolatedFailure", "within_limits"]
+    from linkspan.server.dependencies import DependencyProvider
 
 
 class IsolatedFailure(LinkspanError):
@@ -124,7 +122,7 @@ def _check_parameters(handler: Handler) -> None:
         )
 
 
-def _takes_context(providers: Mapping[str, Provider]) -> bool:
+def _takes_context(providers: Mapping[str, DependencyProvider]) -> bool:
     return any(
         each.context_parameter is not None or each.provided or _takes_context(each.needs) for each in providers.values()
     )

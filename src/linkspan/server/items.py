@@ -8,12 +8,11 @@ from typing import Any, Protocol
 import msgspec
 
 from linkspan.errors import RegistrationError
+from linkspan.revisions.neutral import NO_FACTS, Request
 from linkspan.server.catalogue import Listed, Registry
 from linkspan.server.handlers import Handler, MountedItem
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.types.base import Wire
-
-__all__ = ["BoundItem", "Items"]
 
 
 class BoundItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +55,9 @@ class Items:
         """Return the items, in the order in which they were added; none that `disable` has hidden."""
         return (each.spec for each in self._registry)
 
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and key in self._registry
+
     def get(self, key: str) -> Wire | None:
         """Return the item under a key, hidden or not."""
         item = self._registry.registered(key)
@@ -84,6 +86,26 @@ class Items:
             scopes=check_scopes(scopes, name),
         )
         self._add(self._registry, [bound])
+
+    def replace(self, item: Wire) -> None:
+        """Put an item in the place of the one with its key, which keeps its condition, its tags and its scopes.
+
+        Raises: KeyError if there is none.
+        """
+        before: BoundItem | None = self._registry.registered(str(getattr(item, self._registry.spec.key)))
+        if before is None:
+            raise KeyError(getattr(item, self._registry.spec.key))
+        self._registry.replace(msgspec.structs.replace(before, spec=item))
+
+    def usable(self, request: Request) -> list[Wire]:
+        """Return the items that exist for the caller of a request, and whose scopes its token has; for a method `among` them."""
+        grant = request.facts.grant
+        local = request.facts is NO_FACTS
+
+        def permitted(item: Listed) -> bool:
+            return local or not item.scopes or (grant is not None and grant.scopes.issuperset(item.scopes))
+
+        return [each.spec for each in self._registry.visible(request.shown) if permitted(each)]
 
     def remove(self, key: str) -> bool:
         """Remove the item under a key, and notify the clients as `add` does; return whether there was one."""

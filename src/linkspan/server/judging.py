@@ -14,17 +14,15 @@ from linkspan.errors import Forbidden
 from linkspan.revisions.neutral import NO_FACTS, NOTHING_SHOWN, Outcome, Request
 from linkspan.schema.annotations import name_of
 from linkspan.server.asking import Round, Rounds
-from linkspan.server.catalogue import Catalogue
+from linkspan.server.catalogue import Catalogue, views_in
 from linkspan.server.configuration import Profile, Settings, System
 from linkspan.server.context import Context
 from linkspan.server.features.method import Method, Serve
 from linkspan.server.handlers import Handler, Later, Preparation
 from linkspan.server.observation import Failures, Observation
-from linkspan.server.steps import Step, Steps, await_steps, run_steps
+from linkspan.server.steps import Step, Steps, driven
 from linkspan.server.visibility import Condition, judge
 from linkspan.types.messages import CallToolParams, ListenParams, SubscribeParams
-
-__all__ = ["Judges", "serve_permitted"]
 
 
 class Judges:
@@ -56,9 +54,9 @@ class Judges:
 
         The call runs where `handler` does. `begin` does not raise.
         """
-        request.shown = NOTHING_SHOWN  # also of a request that is issued again
+        request.shown = frozenset(views_in(request.shown))  # also of a request that is issued again
         if request.is_run:  # without headers a condition may not hold that held for the call
-            request.shown = self._own(request)
+            request.shown |= self._own(request)
             return None
         wanted, others = self._concerned(request)
         if not wanted:
@@ -66,14 +64,15 @@ class Judges:
         preparation = Preparation(begin)
         steps = self._first(request, wanted, others, preparation)
         is_async = (handler is not None and handler.is_async) or any(each.is_async for each in wanted)
-        run = partial(await_steps if is_async else run_steps, steps, self._system)
+        run = driven(steps, self._system, is_async=is_async)
         inline = handler is not None and handler.inline
         return Later(request, run, is_async, inline, preparation=preparation)
 
     def _first(
         self, request: Request, wanted: Sequence[Condition], others: Sequence[Condition], preparation: Preparation
     ) -> Steps:
-        request.shown = yield from self.judge(request, wanted, others)
+        held = yield from self.judge(request, wanted, others)
+        request.shown |= held
         step = preparation.step()
         if not isinstance(step, Call):
             return None
@@ -106,16 +105,26 @@ class Judges:
 
     def _concerned(self, request: Request) -> tuple[Sequence[Condition], Sequence[Condition]]:
         """Return the conditions that a request depends on, and those that matter too if one of these does not hold."""
+        views = self._conditional_views(request)
         if (method := self._methods.get(request.method)) is not None:
-            return method.concerned(request.params)
+            concerned, others = method.concerned(request.params)
+            return (*concerned, *views), others
         match request.params:
             case SubscribeParams(uri=uri):
-                return self._catalogue.conditions_of(uri), ()
+                return (*self._catalogue.conditions_of(uri), *views), ()
             case ListenParams(notifications=wanted):
                 uris = wanted.resource_subscriptions or []
-                return self._catalogue.conditions_of(*uris[: self._profile.limits.max_subscriptions]), ()
+                most = self._profile.limits.max_subscriptions
+                return (*self._catalogue.conditions_of(*uris[:most]), *views), ()
             case _:
                 return (), ()
+
+    def _conditional_views(self, request: Request) -> list[Condition]:
+        """Return the views of a caller that exist only if another condition holds: that of `mount(when=)`."""
+        if not self._catalogue.item_sources:
+            return []
+        views, _ = self._catalogue.views_for(request)
+        return [each for each in views if each.before is not None]
 
     def _own(self, request: Request) -> frozenset[object]:
         """Return the condition of the tool that a request calls, if it has one."""

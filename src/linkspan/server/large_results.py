@@ -30,15 +30,13 @@ from linkspan.wire.jsonrpc import encode
 if TYPE_CHECKING:
     from linkspan.server.configuration import System
 
-__all__ = ["MAX_KEPT", "TTL", "LargeResults", "bytes_of", "head_of", "size_of"]
-
 MAX_KEPT: Final = 64 * 1024 * 1024
 """Bytes of results that are kept; the oldest go first."""
 TTL: Final = 600.0
 """Seconds for which a result is kept."""
 
 
-class _Kept(NamedTuple):
+class _KeptResult(NamedTuple):
     contents: list[Wire]
     size: int
     principal: str | None
@@ -58,7 +56,7 @@ class LargeResults:
         self._most = most
         self._system = system
         self._lock = system.lock()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KeptResult] = {}
         self._uris = f"result://{re.sub(r'[^a-z0-9.-]+', '-', server.lower()).strip('-') or 'server'}/"
         self.template = f"{self._uris}{{id}}"
 
@@ -74,7 +72,7 @@ class LargeResults:
         mime_type = "text/plain" if outcome.structured_content is UNSET or is_text else "application/json"
         uri = f"{self._uris}{self._system.random(16).hex()}"
         contents = [_contents(block, uri, mime_type) for block in outcome.content]
-        self._keep(uri, _Kept(contents, size, call.context.principal, self._system.clock() + TTL))
+        self._keep(uri, _KeptResult(contents, size, call.context.principal, self._system.clock() + TTL))
         head = head_of(outcome.content, self._most)
         begins = f"{sum(map(size_of, head))} of them follow" if head else "none of which can be shown here"
         note = (
@@ -96,7 +94,7 @@ class LargeResults:
             return None
         return found.contents
 
-    def _keep(self, uri: str, result: _Kept) -> None:
+    def _keep(self, uri: str, result: _KeptResult) -> None:
         with self._lock:
             self._kept[uri] = result
             total, now = sum(each.size for each in self._kept.values()), self._system.clock()

@@ -30,8 +30,6 @@ from linkspan.schema.annotations import (
     underlying,
 )
 
-__all__ = ["LifespanFunction", "LifespanPart", "LifespanPlan", "OpenedPart", "check_timeout", "compile_lifespan"]
-
 LifespanFunction: TypeAlias = (
     Callable[..., Iterator[object]]
     | Callable[..., AsyncIterator[object]]

@@ -10,8 +10,6 @@ import msgspec
 from linkspan.types.base import JSON
 from linkspan.types.messages import CallToolResult
 
-__all__ = ["CallLimits", "IsolatedCall", "Isolation", "Limited", "Reply"]
-
 
 class CallLimits(msgspec.Struct, frozen=True):
     """How long a call of a tool may take, and how many run at once."""
@@ -50,7 +48,7 @@ class Isolation(msgspec.Struct, frozen=True):
     """Bytes of address space that a process may have."""
 
 
-class Reply(msgspec.Struct, omit_defaults=True):
+class ProcessReply(msgspec.Struct, omit_defaults=True):
     """What a process answers to a call. One member is set."""
 
     result: CallToolResult | None = None
@@ -63,4 +61,4 @@ class Reply(msgspec.Struct, omit_defaults=True):
 class IsolatedCall(Protocol):
     """Runs a call in a process and waits for it. Raises: ToolError if the process ends first, or takes too long."""
 
-    def __call__(self, arguments: bytes, *, repair: bool, cancelled: Callable[[], bool]) -> Reply: ...
+    def __call__(self, arguments: bytes, *, repair: bool, cancelled: Callable[[], bool]) -> ProcessReply: ...

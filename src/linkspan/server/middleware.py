@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError, RemoteProtocolError
-from linkspan.revisions.neutral import NOTHING, Encoded, EncodedToolResult, InputRequired, Outcome, Request
+from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Outcome, Request
 from linkspan.schema.annotations import (
     is_async_generator_function,
     is_coroutine_function,
@@ -22,34 +22,20 @@ from linkspan.schema.annotations import (
     underlying,
 )
 from linkspan.schema.results import encode_json
-from linkspan.server.asking import InputNeeded, Round, Rounds
+from linkspan.server.asking import Round
 from linkspan.server.context import Context
-from linkspan.server.handlers import Handler, Run, target_of
-from linkspan.server.observation import Failures, Observation, Report, hides
-from linkspan.server.steps import Offloads, Step, Steps, await_steps, run_steps
-from linkspan.types.base import JSON, UNSET, TextContent, Wire, is_object
-from linkspan.types.messages import (
-    CallToolResult,
-)
+from linkspan.server.features.method import MethodHost, Serve, Shortcut
+from linkspan.server.handlers import Handler, target_of
+from linkspan.server.observation import Failures, Observation, hides
+from linkspan.server.serving_inside import Begun, OutcomeRun, call_around, outcome_inside
+from linkspan.server.steps import Offloads, Step, Steps, await_steps, driven
+from linkspan.types.base import ABSENT, JSON, Wire, is_object
+from linkspan.types.messages import CallToolParams
 
 if TYPE_CHECKING:
-    from linkspan.server.configuration import Profile
+    from linkspan.server.configuration import Profile, Settings
     from linkspan.server.tools import BoundTool
     from linkspan.types.messages import Tool
-
-__all__ = [
-    "Call",
-    "Layer",
-    "Middleware",
-    "OutcomeRun",
-    "SharesState",
-    "Surrounded",
-    "as_outcome",
-    "compile_layer",
-    "readable",
-    "run_inside",
-    "surrounded",
-]
 
 
 class Call:
@@ -150,7 +136,7 @@ def compile_layer(function: Middleware, only: Collection[str], *, blocking: bool
         raise RegistrationError(f"middleware is a function, not {function!r}: write @server.middleware above one")
     if not isinstance(only, Collection):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise RegistrationError(
-            f"middleware {name_of(function)}: only= takes a list, such as ['tools/call'], not {only!r}"
+            f"middleware {name_of(function)}: only= takes a list, such as ['tools/list'], not {only!r}"
         )
     unreachable = next((method for method in only if method in _INSIDE), None)
     if isinstance(only, str) or unreachable is not None:
@@ -173,100 +159,108 @@ def compile_layer(function: Middleware, only: Collection[str], *, blocking: bool
     return Layer(function, kind, frozenset(only), blocking)
 
 
-Inside: TypeAlias = Callable[[Call], Steps]
-"""Yields the steps of the handler, and returns its outcome."""
+class _Passage(msgspec.Struct, frozen=True, eq=False):
+    """One request on its way through middleware, which may replace its params."""
 
-
-class _Surrounding(msgspec.Struct, frozen=True, eq=False):
-    """What takes one request through its middleware."""
-
-    inside: Inside
+    request: Request
+    settings: Settings
+    observation: Observation | None
+    current: Round
+    shortcut: Shortcut | None
+    """Begins what is inside in one step, if that is possible."""
     system: Offloads
-    report: Report
+    failures: Failures
 
-    def steps(self, layers: Sequence[Layer], call: Call) -> Steps:
-        """Yield the steps of a request through `layers`, the outermost first; return the outcome.
+    def report(self, error: BaseException, what: str) -> None:
+        """Log and report an exception that does not decide how the call ends."""
+        self.failures.report(self.request, error, what)
 
-        Raises: what a middleware raises, and what the handler raises if no middleware catches it. A middleware that fails
-        because the handler has failed is reported, and the handler's exception goes on.
-        """
-        if not layers:
-            return (yield from self.inside(call))
-        layer, inner = layers[0], partial(self.steps, layers[1:])
-        match layer.kind:
-            case "generator":
-                return (yield from self._through(layer, call, inner))
-            case "async":
-                return (yield from self._awaited(layer, call, inner))
-            case "plain":
-                if (yield Step(partial(layer.function, call), layer.blocking)) is not None:
-                    raise TypeError(f"middleware {name_of(layer.function)} returned something but has no yield: {_HOW}")
-                return (yield from inner(call))
 
-    def _through(self, layer: Layer, call: Call, inner: Inside) -> Steps:
-        """Run a generator up to its yield, then what is inside, then the rest of the generator.
+Inside: TypeAlias = Callable[[Call, _Passage], Steps]
+"""Yields the steps of what is inside a middleware, for a request on its way, and returns its outcome."""
 
-        Only one that may block is a step: the others run where they are, without a hand-over.
-        """
-        steps = cast("Generator[Call | None, Outcome, Outcome | None]", layer.function(call))
-        going: Callable[[], object] = steps.__next__
+
+def _through(layer: Layer, inner: Inside, call: Call, passage: _Passage) -> Steps:
+    """Run a generator up to its yield, then what is inside, then the rest of the generator.
+
+    Only one that may block is a step: the others run where they are, without a hand-over. Raises: what the middleware raises, and
+    what the handler raises if the middleware does not catch it. One that fails because the handler has failed is reported, and
+    the handler's exception goes on.
+    """
+    steps = cast("Generator[Call | None, Outcome, Outcome | None]", layer.function(call))
+    going: Callable[[], object] = steps.__next__
+    try:
+        ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
+        if ended:
+            return _answer(layer, value, None)
+        outcome: Any = None
+        failed: BaseException | None = None
+        try:
+            outcome = yield from inner(call if value is None else _call(layer, value), passage)
+            going = partial(steps.send, outcome)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            failed = error
+            going = partial(steps.throw, error)
         try:
             ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
-            if ended:
-                return _answer(layer, value, None)
-            outcome: Any = None
-            failed: BaseException | None = None
-            try:
-                outcome = yield from inner(call if value is None else _call(layer, value))
-                going = partial(steps.send, outcome)
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                failed = error
-                going = partial(steps.throw, error)
-            try:
-                ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
-                if not ended:
-                    raise RuntimeError(f"middleware {name_of(layer.function)} yielded twice: yield once for each call")
-                return _answer(layer, value, outcome)
-            except Exception as later:
-                if failed is None or not hides(later, failed):
-                    raise
-                self.report(later, f"middleware {name_of(layer.function)}")
-            raise failed
-        finally:
-            steps.close()
-
-    def _awaited(self, layer: Layer, call: Call, inner: Inside) -> Steps:
-        """Run a coroutine function, which runs what is inside by awaiting `call_next`."""
-        outcomes: list[Outcome] = []
-        failed: BaseException | None = None
-        began = False
-
-        async def call_next(changed: Call | None = None) -> Outcome:
-            nonlocal began, failed
-            if began:
-                raise RuntimeError(
-                    f"middleware {name_of(layer.function)} awaited call_next twice: await it once for each call"
-                )
-            began = True
-            steps = inner(call if changed is None else _call(layer, changed))
-            try:
-                outcome = as_outcome(await await_steps(steps, self.system))
-            except BaseException as error:
-                failed = error
-                raise
-            outcomes.append(outcome)
-            return outcome
-
-        try:
-            value = yield Step(partial(layer.function, call, call_next))
-            return _answer(layer, value, outcomes[0] if outcomes else None)
+            if not ended:
+                raise RuntimeError(f"middleware {name_of(layer.function)} yielded twice: yield once for each call")
+            return _answer(layer, value, outcome)
         except Exception as later:
             if failed is None or not hides(later, failed):
                 raise
-            self.report(later, f"middleware {name_of(layer.function)}")
+            passage.report(later, f"middleware {name_of(layer.function)}")
         raise failed
+    finally:
+        steps.close()
+
+
+def _before(layer: Layer, inner: Inside, call: Call, passage: _Passage) -> Steps:
+    """Run a plain function, then what is inside."""
+    if (yield Step(partial(layer.function, call), layer.blocking)) is not None:
+        raise TypeError(f"middleware {name_of(layer.function)} returned something but has no yield: {_HOW}")
+    return (yield from inner(call, passage))
+
+
+def _awaited(layer: Layer, inner: Inside, call: Call, passage: _Passage) -> Steps:
+    """Run a coroutine function, which runs what is inside by awaiting `call_next`. Raises: the same as `_through`."""
+    outcomes: list[Outcome] = []
+    failed: BaseException | None = None
+    began = False
+
+    async def call_next(changed: Call | None = None) -> Outcome:
+        nonlocal began, failed
+        if began:
+            raise RuntimeError(
+                f"middleware {name_of(layer.function)} awaited call_next twice: await it once for each call"
+            )
+        began = True
+        steps = inner(call if changed is None else _call(layer, changed), passage)
+        try:
+            outcome = cast("Outcome", await await_steps(steps, passage.system))
+        except BaseException as error:
+            failed = error
+            raise
+        outcomes.append(outcome)
+        return outcome
+
+    try:
+        value = yield Step(partial(layer.function, call, call_next))
+        return _answer(layer, value, outcomes[0] if outcomes else None)
+    except Exception as later:
+        if failed is None or not hides(later, failed):
+            raise
+        passage.report(later, f"middleware {name_of(layer.function)}")
+    raise failed
+
+
+_PASSING: Final[Mapping[str, Callable[[Layer, Inside, Call, _Passage], Steps]]] = {
+    "generator": _through,
+    "plain": _before,
+    "async": _awaited,
+}
 
 
 _HOW = "write `result = yield`, and return what is to be answered"
@@ -300,121 +294,86 @@ def _answer(layer: Layer, value: object, outcome: Outcome | None) -> Outcome:
     )
 
 
-class Surrounded(Run, kw_only=True):
-    """The call of a request that passes through middleware: its value is the outcome already."""
+class SurroundedHost(MethodHost, Protocol):
+    """What middleware needs of the dispatcher."""
 
-    params: object
-    """As they came; middleware may have replaced them since."""
+    @property
+    def system(self) -> Offloads: ...
+    def handler_of(self, request: Request) -> Handler | None:
+        """Return the function that will serve a request, if there is one."""
+        ...
 
-    def finish(self, value: object) -> Outcome:
-        """Conclude from the outcome."""
-        self.end()
-        self._restore()
-        return self._ended(self.conclude(value))
-
-    def fail(self, error: BaseException) -> Outcome:
-        """Conclude from what the middleware raised or let through."""
-        self._restore()
-        return super().fail(error)
-
-    def _restore(self) -> None:
-        """Leave the request as it came: the state of a question belongs to its own arguments."""
-        self.request.params = self.params
-        self.request.round = None
+    def make_context(self, request: Request, round: Round) -> Context:
+        """Return what the author's code sees of a request. Raises: what the server context raises."""
+        ...
 
 
-class OutcomeRun(Run, kw_only=True):
-    """The call of a request that another server, or another tool, serves: its value is the outcome already."""
+class Surroundings:
+    """The middleware around a method, compiled when it is registered."""
 
-    def finish(self, value: object) -> Outcome:
-        """Conclude from the outcome."""
-        self.request.round = None  # it may be issued again
-        return super().finish(value)
+    def __init__(
+        self, host: SurroundedHost, layers: Sequence[Layer], serve: Serve, shortcut: Shortcut | None = None
+    ) -> None:
+        """Surround `serve` with `layers`, the outermost first. `shortcut` begins the calls that need no more than that."""
+        self._host = host
+        self._serve = serve
+        self._inner_shortcut = shortcut
+        self._awaits = any(each.kind == "async" for each in layers)
+        self._steps: Inside = self._inside
+        for layer in reversed(layers):
+            self._steps = partial(_PASSING[layer.kind], layer, self._steps)
 
-    def fail(self, error: BaseException) -> Outcome:
-        """Conclude from what ended the call."""
-        self.request.round = None
-        return super().fail(error)
+    def serve(self, request: Request, settings: Settings, observation: Observation | None) -> OutcomeRun:
+        """Serve a request through the middleware, where its handler runs."""
+        host, params = self._host, request.params
+        target = target_of(params) or request.method
+        request.round = current = host.rounds.open(request, target)
+        tool = host.catalogue.tools.get(target, request.shown) if isinstance(params, CallToolParams) else None
+        passage = _Passage(request, settings, observation, current, None, host.system, host.failures)
+        return self._run(passage, host.handler_of(request), tool, target)
 
+    def shortcut(self, request: Request, settings: Settings) -> OutcomeRun | None:
+        """Do the same, in one step, for the call of a tool that needs nothing but its arguments."""
+        host, params = self._host, request.params
+        assert isinstance(params, CallToolParams)
+        tool = host.catalogue.tools.get(params.name)
+        is_first = request.request_state is None and request.input_responses is ABSENT
+        if tool is None or not tool.is_plain or not is_first or Context.ambient is not None:
+            return None
+        request.round = current = host.rounds.open(request, params.name)
+        passage = _Passage(request, settings, None, current, self._inner_shortcut, host.system, host.failures)
+        return self._run(passage, tool.handler, tool, params.name)
 
-def surrounded(
-    layers: Sequence[Layer],
-    request: Request,
-    begin: Callable[[], object],
-    handler: Handler | None,
-    tool: BoundTool | None,
-    current: Round,
-    make_context: Callable[[], Context],
-    system: Offloads,
-    *,
-    target: str,
-    rounds: Rounds,
-    failures: Failures,
-    observation: Observation | None,
-) -> Surrounded:
-    """Return the call of a request through `layers`. `begin` begins what is inside them; `handler` is what will run for it."""
-    params = request.params
+    def _run(self, passage: _Passage, handler: Handler | None, tool: BoundTool | None, target: str) -> OutcomeRun:
+        """Return the call of a request; `handler` is what will run for it."""
+        host, request, current = self._host, passage.request, passage.current
+        server = tool.mounted.server if tool is not None and tool.mounted is not None else None
+        spec = tool.spec if tool is not None else None
+        make_context = partial(host.make_context, request, current)
+        call = Call(request.method, request.params, spec, current.number, make_context, server)
+        is_async = self._awaits or (handler is not None and handler.is_async)
+        run = driven(self._steps(call, passage), host.system, is_async=is_async)
+        if Context.ambient is not None:
+            run = partial(Context.ambient, lambda: call.context, run)
+        return call_around(
+            run,
+            request,
+            is_async=is_async,
+            inline=handler is not None and handler.inline,
+            rounds=host.rounds,
+            failures=host.failures,
+            current=current,
+            target=target,
+            observation=passage.observation,
+        )
 
-    def inside(call: Call) -> Steps:
+    def _inside(self, call: Call, passage: _Passage) -> Steps:
+        """Yield the steps of the handler, and return its outcome."""
+        request = passage.request
         request.params = call.params
-        step: Any = begin()
-        if not isinstance(step, Run):
-            return step
-        step.observation = None  # it ends with the outermost middleware
-        return (yield from run_inside(step))
-
-    server = tool.mounted.server if tool is not None and tool.mounted is not None else None
-    spec = tool.spec if tool is not None else None
-    call = Call(request.method, params, spec, current.number, make_context, server)
-    is_async = (handler is not None and handler.is_async) or any(each.kind == "async" for each in layers)
-    steps = _Surrounding(inside, system, partial(failures.report, request)).steps(layers, call)
-    run: Callable[[], object] = partial(await_steps if is_async else run_steps, steps, system)
-    if Context.ambient is not None:
-        run = partial(Context.ambient, lambda: call.context, run)
-    return Surrounded(
-        request,
-        run,
-        is_async,
-        handler is not None and handler.inline,
-        rounds=rounds,
-        failures=failures,
-        current=current,
-        conclude=as_outcome,
-        target=target,
-        observation=observation,
-        params=params,
-    )
-
-
-def as_outcome(value: object) -> Outcome:
-    """Conclude from what middleware answered, which is an outcome."""
-    return cast("Outcome", value)
-
-
-def readable(outcome: Outcome) -> Outcome:
-    """Return a result as values: what was encoded on the way is decoded for middleware to read."""
-    if isinstance(outcome, EncodedToolResult):
-        structured = UNSET if outcome.structured is None else msgspec.json.decode(outcome.structured)
-        structured = {"result": structured} if outcome.wrapped else structured
-        return CallToolResult(content=[TextContent(msgspec.json.decode(outcome.text))], structured_content=structured)
-    if isinstance(outcome, CallToolResult) and isinstance(outcome.structured_content, Raw):
-        return msgspec.structs.replace(outcome, structured_content=msgspec.json.decode(outcome.structured_content))
-    return outcome
-
-
-def run_inside(run: Run) -> Steps:
-    """Yield the step of a handler, and return its outcome. Raises: what the function raises, other than its questions."""
-    try:
-        value = yield Step(run.run, blocking=not (run.is_async or run.inline))
-        if run.around is not None:
-            run.around.leave(None)
-        outcome = readable(run.conclude(value))
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        if run.around is not None:
-            error = run.around.left(error, run.report)
-        if not run.current.questions and not isinstance(error, InputNeeded):
-            raise error
-        return InputRequired(run.current.questions)
-    return InputRequired(run.current.questions) if run.current.questions else outcome
+        step: Begun | None = None
+        if passage.shortcut is not None and not passage.current.questions:
+            step = passage.shortcut(request, passage.settings)
+        if step is None:
+            step = self._serve(request, passage.settings, passage.observation)
+        return (yield from outcome_inside(step))

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import structs
 
 from linkspan.core.call import Call
-from linkspan.core.waiting import Change
+from linkspan.core.waiting import ServerChange
 from linkspan.errors import INVALID_PARAMS, RegistrationError, RemoteProtocolError, ResourceNotFoundError, ToolError
 from linkspan.naming import MAX_NAME, fitted
 from linkspan.revisions.neutral import NOTHING_SHOWN, Alias, InputRequired, Outcome, Request
@@ -31,16 +31,14 @@ from linkspan.server.context import Context
 from linkspan.server.dispatch import Dispatcher
 from linkspan.server.editing import Edit, EditedItem, EditHost, compile_edit
 from linkspan.server.handlers import Run
-from linkspan.server.middleware import OutcomeRun, as_outcome, run_inside
-from linkspan.server.observation import Around, Failures, Observation, warn
-from linkspan.server.steps import Step, Steps, await_steps, run_steps
+from linkspan.server.observation import Failures, Observation, observe, warn
+from linkspan.server.serving_inside import call_around, outcome_inside
+from linkspan.server.steps import Step, Steps, driven, run_steps
 from linkspan.server.tools import BoundTool
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.text import did_you_mean
 from linkspan.types.base import ABSENT
 from linkspan.types.messages import CompleteParams, Params, PromptReference, ReadResourceParams, Tool
-
-__all__ = ["MountOptions", "Mounted", "Site", "mount"]
 
 T = TypeVar("T")
 
@@ -50,7 +48,7 @@ _NAME: Final = "name"
 """The key of the items to which a mount gives other names. Other keys are URIs, to which results link."""
 
 
-class _Register(Protocol):
+class _RegisterOnMount(Protocol):
     def __call__(self, registry: Registry[Any], items: Sequence[Any]) -> None: ...
 
 
@@ -60,7 +58,7 @@ class Site(msgspec.Struct, frozen=True, eq=False):
     catalogue: Catalogue
     dispatcher: Dispatcher
     announcer: Announcer
-    register: _Register
+    register: _RegisterOnMount
     auto_notify: bool
     edit_host: EditHost
 
@@ -68,6 +66,37 @@ class Site(msgspec.Struct, frozen=True, eq=False):
     def name(self) -> str:
         """The name of the server."""
         return self.dispatcher.profile.implementation.name
+
+    def serves_plainly(self, method: str) -> bool:
+        """Return whether nothing surrounds the functions of a method, and nothing has to come before them."""
+        dispatcher = self.dispatcher
+        is_ready = dispatcher.lifespan is None or dispatcher.lifespan.entered
+        is_alone = method not in dispatcher.table.surrounded and not dispatcher.settings.current.observed
+        return is_ready and is_alone and method in dispatcher.table.shortcuts
+
+    def serves_directly(self, method: str) -> bool:
+        """Return whether the author's code does nothing about a method before a handler runs, nor around it."""
+        dispatcher = self.dispatcher
+        is_ready = dispatcher.lifespan is None or dispatcher.lifespan.entered
+        is_alone = method not in dispatcher.table.surrounded and not dispatcher.settings.current.observed
+        return is_ready and is_alone and not callable(dispatcher.profile.server_context)
+
+    def begin_directly(self, request: Request, observation: Observation | None) -> Outcome | Call:
+        """Begin a request of the server around, at once. Raises: RemoteProtocolError; what its checks raise."""
+        dispatcher = self.dispatcher
+        return dispatcher.table.inside[request.method](request, dispatcher.settings.current, observation)
+
+    def begin_inside(self, request: Request, *, noted: bool) -> tuple[Outcome | Call, Observation | None]:
+        """Begin a request of the server around, where the author's code may run; it is `noted` why it fails."""
+        dispatcher = self.dispatcher
+        settings, clock = dispatcher.settings.current, dispatcher.system.clock
+        observation: Observation | None = None
+        if settings.observed or noted:
+            try:
+                observation = observe(request, settings, dispatcher.profile, clock, clock())
+            except BaseException as error:
+                return dispatcher.failed(request, None, error), None
+        return dispatcher.serve(dispatcher.table.inside[request.method], request, settings, observation), observation
 
 
 class MountOptions(msgspec.Struct, frozen=True):
@@ -84,10 +113,18 @@ class MountOptions(msgspec.Struct, frozen=True):
     edits: Mapping[str, Edit]
 
 
+class Removable(Protocol):
+    """What is mounted."""
+
+    @property
+    def name(self) -> str: ...
+    def remove(self) -> None: ...
+
+
 class Mounted:
     """A server in its place inside another one, as `Server.mount` returned it."""
 
-    def __init__(self, mount: Mount) -> None:
+    def __init__(self, mount: Removable) -> None:
         """Made by `Server.mount`."""
         self._mount = mount
 
@@ -152,25 +189,54 @@ def _patterns(given: Sequence[str], argument: str) -> tuple[_Pattern, ...]:
     return tuple(map(_Pattern, given))
 
 
-class Mount:
-    """One server inside another one."""
+class Selection:
+    """Which items of another server are shown, and what they are called."""
 
-    def __init__(self, outer: Site, inner: Site, options: MountOptions) -> None:
+    def __init__(self, options: MountOptions) -> None:
         """Check the options. Raises: RegistrationError."""
         if options.prefix is not None and not _PREFIX.fullmatch(options.prefix):
             raise RegistrationError(
                 f"mount(prefix={options.prefix!r}): a prefix has up to 32 letters, digits, _ and -, and begins with a letter or "
                 "a digit"
             )
+        self._prefix = options.prefix
+        self._only = _patterns(options.only, "only")
+        self._hide = _patterns(options.hide, "hide")
+        self.edits = dict(options.edits)
+        self._rename = {each: edit.name for each, edit in self.edits.items() if edit.name} | dict(options.rename)
+
+    def shows(self, registry: Registry[Any], item: Listed) -> bool:
+        """Return whether an item of the other server is shown."""
+        if self._only and not any(each.matches(registry, item) for each in self._only):
+            return False
+        return not any(each.matches(registry, item) for each in self._hide)
+
+    def named(self, registry: Registry[Any], key: str) -> str:
+        """Return what an item of the other server is called."""
+        if registry.spec.key != _NAME:
+            return key
+        if key in self._rename:
+            return self._rename[key]
+        return key if self._prefix is None else fitted(f"{self._prefix}_{key}", (self._prefix, key))
+
+    def unmeant(self, items: Sequence[tuple[Registry[Any], Listed]]) -> list[str]:
+        """Return the patterns and names that mean none of the items of the other server."""
+        texts = [each.text for each in (*self._only, *self._hide) if not any(each.matches(*item) for item in items)]
+        keys = {registry.key_of(item) for registry, item in items if registry.spec.key == _NAME}
+        return [*texts, *(each for each in self._rename if each not in keys)]
+
+
+class Mount:
+    """One server inside another one."""
+
+    def __init__(self, outer: Site, inner: Site, options: MountOptions) -> None:
+        """Check the options. Raises: RegistrationError."""
+        self.selection = Selection(options)
         self.name = options.name or inner.name
         self.outer = outer
         self.inner = inner
         self.removed = False
-        self._prefix = options.prefix
-        self._only = _patterns(options.only, "only")
-        self._hide = _patterns(options.hide, "hide")
-        self._edits = dict(options.edits)
-        self._rename = {each: edit.name for each, edit in self._edits.items() if edit.name} | dict(options.rename)
+        self._edits = self.selection.edits
         self._when = compile_condition(options.when, f"mount({self.name!r})")
         self.scopes = check_scopes(options.scopes, f"mount({self.name!r})")
         self._tags = check_tags(options.tags, f"mount({self.name!r})")
@@ -201,8 +267,10 @@ class Mount:
             each.begin()
         outer.catalogue.inner = (*outer.catalogue.inner, inner.catalogue)
         inner.catalogue.outer = (*inner.catalogue.outer, outer.catalogue)
+        outer.catalogue.mark_sourced(inner.catalogue.sourced)
         inner.announcer.outer = (*inner.announcer.outer, self.forward)
         inner.dispatcher.on_lifespan = (*inner.dispatcher.on_lifespan, self._open_lifespan)
+        outer.dispatcher.on_session_end = (*outer.dispatcher.on_session_end, inner.dispatcher.end_session)
         profile.mounted = (*profile.mounted, self._profile)
         self._has_begun = True
         self._warn_of_names()
@@ -219,6 +287,7 @@ class Mount:
         inner.catalogue.outer = _without(inner.catalogue.outer, outer.catalogue)
         inner.announcer.outer = _without(inner.announcer.outer, self.forward)
         inner.dispatcher.on_lifespan = _without(inner.dispatcher.on_lifespan, self._open_lifespan)
+        outer.dispatcher.on_session_end = _without(outer.dispatcher.on_session_end, inner.dispatcher.end_session)
         profile.mounted = _without(profile.mounted, self._profile)
 
     def _open_lifespan(self) -> None:
@@ -231,9 +300,7 @@ class Mount:
     def _warn_of_names(self) -> None:
         """Warn of patterns and names that mean nothing, as far as that is known yet."""
         items = [(each.inner, item) for each in self._mirrors for item in each.inner.all()]
-        texts = [each.text for each in (*self._only, *self._hide) if not any(each.matches(*item) for item in items)]
-        keys = {registry.key_of(item) for registry, item in items if registry.spec.key == _NAME}
-        for text in (*texts, *(each for each in self._rename if each not in keys)):
+        for text in self.selection.unmeant(items):
             if items:
                 warn(f"mount({self.name!r}): nothing that the server has so far is meant by {text!r}")
 
@@ -241,9 +308,7 @@ class Mount:
 
     def shows(self, registry: Registry[Any], item: Listed) -> bool:
         """Return whether an item of the server inside exists in the one around it."""
-        if self._only and not any(each.matches(registry, item) for each in self._only):
-            return False
-        return not any(each.matches(registry, item) for each in self._hide) and self._fits(registry, item)
+        return self.selection.shows(registry, item) and self._fits(registry, item)
 
     def _fits(self, registry: Registry[Any], item: Listed) -> bool:
         """Return whether an edit fits a tool, if it has one: one that came later is not shown else. Raises: RegistrationError."""
@@ -260,11 +325,7 @@ class Mount:
 
     def named(self, registry: Registry[Any], key: str) -> str:
         """Return what an item is called in the server around it."""
-        if registry.spec.key != _NAME:
-            return key
-        if key in self._rename:
-            return self._rename[key]
-        return key if self._prefix is None else fitted(f"{self._prefix}_{key}", (self._prefix, key))
+        return self.selection.named(registry, key)
 
     def shown(self, registry: Registry[Any], item: Any) -> Any:
         """Return an item as the server around it lists it."""
@@ -291,9 +352,8 @@ class Mount:
         known = self._conditions.get(id(own))
         if known is None:
             is_async = own.is_async or (self._when is not None and self._when.is_async)
-            function = self._functions.setdefault(
-                id(own.function), partial(own.function)
-            )  # one is asked once for a request
+            # One function is asked once for a request.
+            function = self._functions.setdefault(id(own.function), partial(own.function))
             known = MountedCondition(function, own.takes_context, is_async, self._when, mount=self, own=own)
             self._conditions[id(own)] = known
         return known
@@ -313,7 +373,7 @@ class Mount:
 
     # Changes.
 
-    def forward(self, change: Change, changed: Sequence[Listed] | None, everywhere: bool) -> int:
+    def forward(self, change: ServerChange, changed: Sequence[Listed] | None, everywhere: bool) -> int:
         """Notify the clients of the server around of a change in the one inside; return how many it has reached."""
         announcer = self.outer.announcer
         if change.uri is not None:
@@ -484,9 +544,9 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
     def plain(self, request: Request) -> tuple[BoundTool, Settings, Failures] | None:
         """Return the tool, its settings and its failures, where nothing but its function runs for a call; else None."""
         dispatcher, tool = self.mount.inner.dispatcher, self.item
-        if self.mount.scopes or not dispatcher.serves_plainly(request.method):
+        if self.mount.scopes or not self.mount.inner.serves_plainly(request.method):
             return None
-        if tool.is_plain:
+        if tool.is_plain and tool.handler.needs is None:
             request.alias = self.alias
             return tool, dispatcher.settings.current, dispatcher.failures
         found: tuple[BoundTool, Settings, Failures] | None = tool.mounted.plain(request) if tool.mounted else None
@@ -506,33 +566,25 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
         """Begin a request about it. Raises: RemoteProtocolError for a state of questions that is not good."""
         is_first = request.round is None and request.request_state is None and request.input_responses is ABSENT
         handler = self.item.handler
-        asks_first = (
-            handler is not None and handler.parameters.asks
-        )  # its questions belong to the rounds of this server
+        # Its questions belong to the rounds of this server.
+        asks_first = handler is not None and handler.parameters.asks
         is_direct = is_first and not asks_first and settings.around_request is None
-        if is_direct and self.mount.inner.dispatcher.serves_directly(request.method):
+        if is_direct and self.mount.inner.serves_directly(request.method):
             return self._begin_directly(request, observation, rounds, target)
         is_async = self.is_async(request.method)
         request.round = current = rounds.open(request, target)
-        drive = await_steps if is_async else run_steps
-        run: Callable[[], object] = partial(
-            drive, self._steps(request, observation), self.mount.inner.dispatcher.system
-        )
-        around: Around | None = None
-        if settings.around_request is not None and observation is not None:
-            run = around = Around(run, settings.around_request, observation.data)
-        return OutcomeRun(
+        steps = self._steps(request, observation)
+        return call_around(
+            driven(steps, self.mount.inner.dispatcher.system, is_async=is_async),
             request,
-            run,
-            is_async,
-            handler is not None and handler.inline,
+            is_async=is_async,
+            inline=handler is not None and handler.inline,
             rounds=rounds,
             failures=failures,
             current=current,
-            conclude=as_outcome,
             target=target,
             observation=observation,
-            around=around,
+            settings=settings,
         )
 
     def _begin_directly(
@@ -544,7 +596,7 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
         params, shown = request.params, request.shown
         self._enter(request)
         try:
-            step = self._gone(request) or dispatcher.begin_directly(request, observation)
+            step = self._gone(request) or self.mount.inner.begin_directly(request, observation)
         except RemoteProtocolError:
             raise
         except Exception as error:
@@ -562,7 +614,7 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
     def is_async(self, method: str) -> bool:
         """Return whether the call of a request begins on an event loop: for its function, or for a middleware on the way."""
         handler, nested = self.item.handler, self.item.mounted
-        if (handler is not None and handler.is_async) or self.mount.inner.dispatcher.awaits_around(method):
+        if (handler is not None and handler.is_async) or self.mount.inner.dispatcher.table.awaits_around(method):
             return True
         return nested is not None and nested.is_async(method)
 
@@ -575,16 +627,15 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
 
     def _steps(self, request: Request, outer: Observation | None) -> Steps:
         """Yield the steps of a request that the mounted server serves, and return its outcome; note its error in `outer`."""
-        dispatcher = self.mount.inner.dispatcher
         params, shown = request.params, request.shown
         self._enter(request)
         try:
             if (gone := self._gone(request)) is not None:
                 return gone
-            step, observation = dispatcher.begin_inside(request, noted=outer is not None)
+            step, observation = self.mount.inner.begin_inside(request, noted=outer is not None)
             outcome = (yield from self._run(step, request, observation)) if isinstance(step, Run) else step
             if outer is not None and observation is not None and "error" in observation.data:
-                outer.note_error(observation.data["error"])
+                outer.record_error(observation.data["error"])
             return outcome
         finally:
             request.params, request.shown = params, shown
@@ -593,7 +644,7 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
         """Yield the steps of the handler, and return its outcome: the mounted server reports what it raises."""
         outcome: Any
         try:
-            outcome = yield from run_inside(run)
+            outcome = yield from outcome_inside(run)
         except Exception as error:
             outcome = self.mount.inner.dispatcher.failures.outcome(request, observation, error)
         if observation is not None and not isinstance(outcome, InputRequired):
@@ -604,7 +655,7 @@ class InnerItem(msgspec.Struct, frozen=True, eq=False):
         """Return the error for an item that was removed meanwhile, or whose URI another item of its server answers."""
         params, dispatcher = request.params, self.mount.inner.dispatcher
         if isinstance(params, ReadResourceParams):
-            if dispatcher.methods[request.method].item(params, request.shown) is self.item:
+            if dispatcher.table.methods[request.method].item(params, request.shown) is self.item:
                 return None
             return dispatcher.failures.outcome(request, None, ResourceNotFoundError(params.uri))
         if self.registry.registered(self.key) is self.item:

@@ -37,21 +37,6 @@ from linkspan.wire.values import to_builtins
 if TYPE_CHECKING:
     from linkspan.server.telemetry import KnownNames, Telemetry
 
-__all__ = [
-    "RETRY_AFTER",
-    "Around",
-    "Failures",
-    "Observation",
-    "Report",
-    "hides",
-    "instrument",
-    "observe",
-    "report",
-    "report_answered",
-    "tool_error",
-    "warn",
-]
-
 
 class Observation:
     """The instrumentation of one request. The first error that is noted stays."""
@@ -70,7 +55,7 @@ class Observation:
         self._started = started
         self.data: InstrumentationData = {"method": method}
 
-    def note_error(self, error: str) -> None:
+    def record_error(self, error: str) -> None:
         """Note why the request failed, unless that is known already."""
         self.data.setdefault("error", error)
 
@@ -80,9 +65,9 @@ class Observation:
             request.observer = self
             return
         if request.cancelled:
-            self.note_error("cancelled")
+            self.record_error("cancelled")
         elif isinstance(outcome, RemoteProtocolError):
-            self.note_error(_name_of(outcome))
+            self.record_error(_name_of(outcome))
         if self._callback is not None:
             self.data["duration"] = self._clock() - self._started
             _call(self._callback, cast(InstrumentationData, dict(self.data)), request)
@@ -183,7 +168,7 @@ class Around:
         """Open the manager and run the function. Raises: what either raises."""
         value = self._context.run(self._inside)
         if hasattr(type(value), "__await__"):
-            return _Inside(cast("Awaitable[object]", value), self._context)
+            return _StepsInContext(cast("Awaitable[object]", value), self._context)
         return value
 
     def _inside(self) -> object:
@@ -215,7 +200,7 @@ class Around:
         return error
 
 
-class _Inside:
+class _StepsInContext:
     """A coroutine each of whose steps runs in one context."""
 
     __slots__ = ("_awaitable", "_context")
@@ -297,7 +282,7 @@ class Failures:
             case _:
                 pass
         if observation is not None:
-            observation.note_error("internal_error")
+            observation.record_error("internal_error")
         incident = self.report(request, error)
         mode = self._settings.current.tool_error_mode
         if not fails_in_result or mode == "protocol":

@@ -10,21 +10,23 @@ from msgspec import Raw
 
 from linkspan.core.call import Call
 from linkspan.errors import LocalProtocolError, RemoteProtocolError
-from linkspan.revisions.neutral import InputRequired, Outcome, Request
+from linkspan.revisions.neutral import NOTHING_SHOWN, InputRequired, Outcome, Request
 from linkspan.server.asking import InputNeeded, Round
-from linkspan.server.handlers import Run
 from linkspan.server.judging import Judges
-from linkspan.server.middleware import run_inside
+from linkspan.server.serving_inside import outcome_inside
 from linkspan.server.steps import Steps
 from linkspan.types.base import Wire
 from linkspan.types.messages import ListParams
 from linkspan.types.methods import ListSpec
 
-__all__ = ["own_request", "pages_of", "steps_of"]
 
+def own_request(
+    outer: Request, round: Round, method: str, params: object, views: frozenset[object] = NOTHING_SHOWN
+) -> Request:
+    """Return a request of the same caller, whose questions are those of `outer`, and whose notifications belong to that.
 
-def own_request(outer: Request, round: Round, method: str, params: object) -> Request:
-    """Return a request of the same caller, whose questions are those of `outer`, and whose notifications belong to that."""
+    `views` are those that the caller has.
+    """
     return Request(
         outer.id,
         method,
@@ -34,7 +36,9 @@ def own_request(outer: Request, round: Round, method: str, params: object) -> Re
         log_level=outer.log_level,
         facts=outer.facts,
         emit=partial(_emit_for, outer),
+        session=outer.session,
         round=round,
+        shown=views,
     )
 
 
@@ -55,9 +59,9 @@ def steps_of(
     Raises: RemoteProtocolError for what the caller does not see; InputNeeded; what the handler, or middleware, raises.
     """
     if judges is not None:
-        request.shown = judges.all_of(request) if as_server else (yield from judges.shown(request))
+        request.shown |= judges.all_of(request) if as_server else (yield from judges.shown(request))
     step = serve(request)
-    outcome = (yield from run_inside(step)) if isinstance(step, Run) else step
+    outcome = yield from outcome_inside(step)
     if isinstance(outcome, RemoteProtocolError):
         raise outcome
     if isinstance(outcome, InputRequired):
@@ -75,12 +79,13 @@ def pages_of(
     spec: ListSpec[Any, Any],
     serve: Callable[[Request], Outcome | Call],
     judges: Judges | None,
+    views: frozenset[object],
 ) -> Steps:
     """Yield the steps of the requests for a list, page by page, and return its items. Raises: as `steps_of`."""
     items: list[Any] = []
     cursor: str | None = None
     while True:
-        request = own_request(outer, round, spec.method, ListParams(cursor=cursor))
+        request = own_request(outer, round, spec.method, ListParams(cursor=cursor), views)
         page: Any = yield from steps_of(request, round, serve, judges, as_server=False)
         items += getattr(page, spec.items)
         cursor = page.next_cursor

@@ -19,7 +19,7 @@ import msgspec
 
 from linkspan._version import __version__
 from linkspan.core.call import Call
-from linkspan.core.http_exchange import Header, Page
+from linkspan.core.http_exchange import BrowserPage, Header
 from linkspan.errors import INTERNAL_ERROR, RemoteProtocolError
 from linkspan.revisions import LATEST
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
@@ -28,14 +28,12 @@ from linkspan.schema.summary import default_words, properties_of, required_of, r
 from linkspan.server.dispatch import Dispatcher
 from linkspan.types.base import JSON, Implementation, JSONObject, Wire, is_object
 from linkspan.types.messages import ListParams
-from linkspan.types.methods import LISTS, PROMPT_GET, RESOURCE_READ, TOOL_CALL, TOOL_LIST, ListSpec
+from linkspan.types.methods import ITEM_METHODS, LISTS, TOOL_LIST, ListSpec
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.values import to_builtins
 
-__all__ = ["make_page", "render"]
 
-
-def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo, login: JSONObject | None = None) -> Page:
+def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo, login: JSONObject | None = None) -> BrowserPage:
     """Return the page of a server at `url`: it shows what a list request with these `facts` would return.
 
     With `login`, it is that of a protected server for people without a token: its name, and nothing that needs one. They log
@@ -44,11 +42,11 @@ def make_page(dispatcher: Dispatcher, url: str, facts: TransportInfo, login: JSO
     if login is not None:
         about = msgspec.structs.replace(dispatcher.profile.implementation, version="", description=None)
         text = render(about, None, {}, url, dispatcher.profile.served.versions, login)
-        return Page(text.encode(errors="replace"), _headers(login["issuer"]))
+        return BrowserPage(text.encode(errors="replace"), _headers(login["issuer"]))
     lists = {each.member: _listed(dispatcher, each, facts) for each in LISTS.values()}
     profile = dispatcher.profile
     text = render(profile.implementation, profile.instructions, lists, url, profile.served.versions)
-    return Page(text.encode(errors="replace"), _headers(None))
+    return BrowserPage(text.encode(errors="replace"), _headers(None))
 
 
 def _listed(dispatcher: Dispatcher, spec: ListSpec[Any, Any], facts: TransportInfo) -> list[JSONObject]:
@@ -160,9 +158,8 @@ def _connect(about: Implementation, url: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", about.name).strip("-") or "server"
     ways = {
         "Claude Code": _shell(f"claude mcp add --transport http {name} {_URL}", url),
-        "Claude Desktop": "In claude_desktop_config.json. mcp-remote needs Node.js, and for http:// to another machine "
-        'the argument "--allow-http" after the URL:'
-        + _entry("mcpServers", name, {"command": "npx", "args": ["-y", "mcp-remote", _URL]}, url),
+        "Claude Desktop": "Where Linkspan is installed, this writes its configuration:"
+        + _shell(f"linkspan install --bridge claude-desktop {_URL} --name {name}", url),
         "Cursor": _link("cursor", name) + "or in .cursor/mcp.json:" + _entry("mcpServers", name, {"url": _URL}, url),
         "VS Code": _link("vscode", name)
         + "or in .vscode/mcp.json:"
@@ -235,7 +232,7 @@ def _tool(tool: JSONObject) -> str:
         tool.get("title") or annotations.get("title"),
         hints,
         tool.get("description"),
-        (TOOL_CALL.name, "name", tool["name"]),
+        ("tool", tool["name"]),
         [
             _parameters(_parameter(name, each, schema) for name, each in properties_of(schema).items()),
             _json("Input schema", schema, "schema"),
@@ -264,7 +261,7 @@ def _resource(resource: JSONObject) -> str:
     uri, size = resource["uri"], resource.get("size")
     facts = [resource.get("mimeType"), f"{size} bytes" if size is not None else None]
     title = resource.get("title") or resource["name"]
-    return _item(uri, title, facts, resource.get("description"), (RESOURCE_READ.name, "uri", uri), [])
+    return _item(uri, title, facts, resource.get("description"), ("resource", uri), [])
 
 
 def _template(template: JSONObject) -> str:
@@ -275,7 +272,7 @@ def _template(template: JSONObject) -> str:
         template.get("title") or template["name"],
         [template.get("mimeType")],
         template.get("description"),
-        (RESOURCE_READ.name, "uri", ""),
+        ("resource", ""),
         [
             _parameters([_field("uri", "the template with its {variables} filled in", True, None)]),
             f'<pre class="schema" hidden>{escape(encode(schema).decode())}</pre>\n',
@@ -295,7 +292,7 @@ def _prompt(prompt: JSONObject) -> str:
         prompt.get("title"),
         [],
         prompt.get("description"),
-        (PROMPT_GET.name, "name", prompt["name"]),
+        ("prompt", prompt["name"]),
         [
             _parameters(
                 _field(each["name"], "text", bool(each.get("required")), each.get("description")) for each in arguments
@@ -305,15 +302,19 @@ def _prompt(prompt: JSONObject) -> str:
     )
 
 
+_VERBS: Final = {"tool": "Call", "resource": "Read", "prompt": "Get"}
+
+
 def _item(
     name: str,
     title: JSON,
     marks: Iterable[JSON],
     description: JSON,
-    call: tuple[str, str, str],
+    about: tuple[str, str],
     inside: Iterable[str],
 ) -> str:
-    method, key, value = call
+    noun, value = about
+    method = ITEM_METHODS[noun]
     words = description.strip() if isinstance(description, str) else ""
     shown = [f'<span class="mark">{escape(str(each))}</span>' for each in marks if each]
     if isinstance(title, str) and title != name:
@@ -322,7 +323,8 @@ def _item(
         shown.append(f'<span class="brief quiet" dir="auto">{escape(words.splitlines()[0])}</span>')
     return "".join(
         [
-            f'<details class="item" data-method="{method}" data-key="{key}" data-value="{escape(value)}">\n',
+            f'<details class="item" data-verb="{_VERBS[noun]}" data-method="{method.name}" '
+            f'data-key="{method.params.named_by}" data-value="{escape(value)}">\n',
             f"<summary>{' '.join([f'<h3>{_code(name)}</h3>', *shown])}</summary>\n",
             f'<div class="inside">\n{_words(words)}{"".join(inside)}</div>\n</details>\n',
         ]
@@ -361,9 +363,16 @@ def _code(text: str) -> str:
 
 
 def _asset(name: str) -> str:
-    found = pkgutil.get_data("linkspan.server", name)
+    found = pkgutil.get_data("linkspan.server", f"assets/{name}")
     assert found is not None
     return re.sub(r"^[ \t]+|^//.*\n|\r", "", found.decode(), flags=re.MULTILINE)
+
+
+def _joined(*names: str) -> str:
+    """Return modules as one script: the page is one document, and its policy names what may run by its hash."""
+    return '"use strict";\n' + "".join(
+        re.sub(r"^import .*\n|^export ", "", _asset(each), flags=re.MULTILINE) for each in names
+    )
 
 
 def _hash(text: str) -> str:
@@ -371,7 +380,7 @@ def _hash(text: str) -> str:
 
 
 _STYLE: Final = _asset("page.css")
-_SCRIPT: Final = _asset("page.js")
+_SCRIPT: Final = _joined("elements.js", "forms.js", "results.js", "page.js")
 _POLICY: Final = "; ".join(
     [
         "default-src 'none'",

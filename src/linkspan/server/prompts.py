@@ -28,16 +28,6 @@ from linkspan.types.base import JSON, Icon, JSONObject, Meta, Role, is_mapping
 from linkspan.types.messages import GetPromptResult, PromptArgument, PromptMessage
 from linkspan.types.messages import Prompt as PromptShape
 
-__all__ = [
-    "BoundPrompt",
-    "Message",
-    "Prompt",
-    "PromptInfo",
-    "PromptResult",
-    "PromptSource",
-    "bind_prompt",
-]
-
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant"}
 
 

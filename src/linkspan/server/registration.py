@@ -8,19 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, Unpack, cast, overload
 
 from linkspan.core.call import NO_PORTS, Ports
 from linkspan.core.connection import ServerConnection
-from linkspan.core.waiting import Change
+from linkspan.core.waiting import ServerChange
 from linkspan.errors import MethodAlreadyDefinedError, RegistrationError
-from linkspan.keywords import closed, described_by, refusing
+from linkspan.keywords import bare, closed, described_by, needing, refusing
 from linkspan.revisions import served_revisions
 from linkspan.revisions.neutral import NO_FACTS, NOTHING, TransportInfo
 from linkspan.server.announcing import Announcer
-from linkspan.server.catalogue import Catalogue, ItemT, Registry, check_pinned
+from linkspan.server.catalogue import Catalogue, Listed, check_pinned
 from linkspan.server.configuration import (
     SECRET_HEADERS,
     Configuration,
@@ -38,9 +38,19 @@ from linkspan.server.configuration import (
     key_ring,
     with_hooks,
 )
+from linkspan.server.connection_opening import ConnectionOpening
 from linkspan.server.content_blocks import check_shown
 from linkspan.server.dispatch import Dispatcher
-from linkspan.server.handlers import Function, compile_completer, compile_handler, compile_method, decorator, named
+from linkspan.server.handlers import (
+    Function,
+    compile_completer,
+    compile_handler,
+    compile_method,
+    decorator,
+    is_async_function,
+    named,
+)
+from linkspan.server.offering import Offering, OfferOptions
 from linkspan.server.resources import (
     Resource,
     ResourceDefinition,
@@ -49,12 +59,9 @@ from linkspan.server.resources import (
     ResourceTemplate,
     TemplateDefinition,
     TemplateSource,
-    bind_resource,
-    bind_template,
     from_function,
 )
 from linkspan.server.tools import (
-    BoundTool,
     Description,
     PromptDefinition,
     PromptKeywords,
@@ -64,28 +71,25 @@ from linkspan.server.tools import (
     ToolInfo,
     ToolKeywords,
     ToolSource,
-    bind_tool,
     own_name,
 )
 from linkspan.server.visibility import Kind, When
-from linkspan.text import did_you_mean, no_attribute
+from linkspan.text import no_attribute
 from linkspan.types.base import JSON, Icon, Implementation, JSONObject
 from linkspan.types.messages import ServerCapabilities
-from linkspan.types.methods import LISTS, RESOURCE_READ, TOOL_CALL
+from linkspan.types.methods import LISTS, RESOURCE_READ
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from linkspan.core.extension import Extension
-    from linkspan.core.http_exchange import Page
+    from linkspan.core.extension import Extension, MakesExtension
+    from linkspan.core.http_exchange import BrowserPage
     from linkspan.server.editing import Edit
     from linkspan.server.items import Items
     from linkspan.server.lifespan import LifespanFunction
     from linkspan.server.mounting import Mounted, Site
-    from linkspan.server.prompts import Prompt, PromptInfo, PromptSource
+    from linkspan.server.prompts import Prompt, PromptSource
     from linkspan.server.task_settings import TaskEngine
     from linkspan.server.telemetry import Telemetry
-
-__all__ = ["BaseServer"]
 
 F = TypeVar("F", bound=Callable[..., object])
 LifespanF = TypeVar("LifespanF", bound="LifespanFunction")
@@ -134,7 +138,7 @@ class BaseServer(metaclass=ProposesRevision):
         revisions: str | Collection[str] | None = None,
         store: str | SharedState | None = None,
         store_key: bytes | str | None = None,
-        extensions: Iterable[Extension] = (),
+        extensions: Iterable[Extension | MakesExtension] = (),
         tasks: TaskEngine | None = None,
         max_tasks: int = 16,
         max_tasks_per_principal: int = 100,
@@ -202,25 +206,22 @@ class BaseServer(metaclass=ProposesRevision):
         )
         self._catalogue = Catalogue(capabilities)
         self.auth = auth
-        self._auto_notify = auto_notify
-        self._structured_text = structured_text
-        self._coerce = coerce
-        self._watches: tuple[Callable[[], object], ...] = ()  # look for changes as long as there are connections
-        self._mounted: tuple[BaseServer, ...] = ()
-        self._looked = self._traced = self._completes_unchecked = False
+        self._offer_options = OfferOptions(auto_notify, structured_text, coerce)
         self.lifespan_timeout = lifespan_timeout
         for each in _each_lifespan(lifespan):
             self.lifespan(each)
         if max_result is not None:
-            self._link_large_results(max_result)
-        self._add_tools(tools)
-        self._add_prompts(prompts)
-        self._add_resources(resources)
-        self._add_templates(resource_templates)
+            self._offering.link_large_results(max_result)
+        self._offering.add_tools(tools)
+        self._offering.add_prompts(prompts)
+        self._offering.add_resources(resources)
+        self._offering.add_templates(resource_templates)
         if store is not None or store_key is not None:
             self.sharing.check()
         for extension in extensions:
-            self._dispatcher.extend(extension)
+            attached = self._offering.extend(self, extension)
+            if attached is not None and attached.watch is not None:
+                self._opening.add_watch(attached.watch)
 
     if not TYPE_CHECKING:
 
@@ -303,7 +304,7 @@ class BaseServer(metaclass=ProposesRevision):
         """
         name, function = named(function)
         info = ToolInfo(**name, **described)
-        register = decorator(lambda made: self._add_tools([made], info))
+        register = decorator(lambda made: self._offering.add_tools([made], info))
         return register(*function) if function else register
 
     @described_by(ToolDefinition)
@@ -322,7 +323,7 @@ class BaseServer(metaclass=ProposesRevision):
 
         def define(function: Function) -> type[Tool]:
             tool: type[Tool] = Tool.define(name=name, handler=function, **described)
-            self._add_tools([tool], notify=notify)
+            self._offering.add_tools([tool], notify=notify)
             return tool
 
         return define if handler is None else define(handler)
@@ -331,24 +332,7 @@ class BaseServer(metaclass=ProposesRevision):
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool; returns whether there was one."""
-        return self._remove(name, self._catalogue.tools)
-
-    def _add_tools(self, sources: Iterable[ToolSource], info: ToolInfo | None = None, *, notify: bool = False) -> None:
-        bind = partial(
-            bind_tool,
-            portable=self._settings.current.portable_schemas,
-            check_arguments=self._settings.current.validate_tool_call_arguments,
-            structured_text=self._structured_text,
-            coerce=self._coerce,
-            limit=self._limit,
-            provided=self._dispatcher.provided,
-        )
-        self._add(self._catalogue.tools, [bind(each, info) for each in sources], notify=notify)
-
-    def _limit(self, tool: BoundTool, info: ToolInfo) -> BoundTool:
-        from linkspan.server.isolation import within_limits
-
-        return within_limits(tool, info, system=self.system, structured_text=self._structured_text, coerce=self._coerce)
+        return self._offering.remove(name, self._catalogue.tools)
 
     # Prompts.
 
@@ -365,7 +349,7 @@ class BaseServer(metaclass=ProposesRevision):
 
         name, function = named(function)
         info = PromptInfo(**name, **described)
-        register = decorator(lambda made: self._add_prompts([made], info))
+        register = decorator(lambda made: self._offering.add_prompts([made], info))
         return register(*function) if function else register
 
     @described_by(PromptDefinition)
@@ -382,24 +366,14 @@ class BaseServer(metaclass=ProposesRevision):
 
         def define(function: Function) -> type[Prompt]:
             prompt: type[Prompt] = Prompt.define(name=name, handler=function, **described)
-            self._add_prompts([prompt], notify=notify)
+            self._offering.add_prompts([prompt], notify=notify)
             return prompt
 
         return define if handler is None else define(handler)
 
     def remove_prompt(self, name: str) -> bool:
         """Remove a prompt; returns whether there was one."""
-        return self._remove(name, self._catalogue.prompts)
-
-    def _add_prompts(
-        self, sources: Iterable[PromptSource], info: PromptInfo | None = None, *, notify: bool = False
-    ) -> None:
-        if not (given := list(sources)):
-            return
-        from linkspan.server.prompts import bind_prompt
-
-        prompts = [bind_prompt(each, info, provided=self._dispatcher.provided) for each in given]
-        self._add(self._catalogue.prompts, prompts, notify=notify)
+        return self._offering.remove(name, self._catalogue.prompts)
 
     # Resources.
 
@@ -416,10 +390,11 @@ class BaseServer(metaclass=ProposesRevision):
         name: str | None = None,
         **described: Unpack[ResourceDescription],
     ) -> Resource: ...
+    @needing("uri", what="the URI of the resource", line="@server.resource('docs://{}')")
     @described_by(ResourceDescription)
     def resource(
         self,
-        uri: str | Function,
+        uri: str,
         *,
         path: str | PathLike[str] | None = None,
         name: str | None = None,
@@ -430,17 +405,15 @@ class BaseServer(metaclass=ProposesRevision):
         The function returns a text, bytes, JSON, or contents. With `path` the file there is the resource, and there is nothing
         to decorate. Raises: RegistrationError.
         """
-        if callable(uri):
-            raise _without(uri, "resource", "the URI of the resource", "docs://")
         if path is not None:
             return self.define_resource(uri, name, path=path, **described)
 
         def add(function: Function) -> None:
             source = from_function(function, uri, name, described)
             if isinstance(source, ResourceTemplate):
-                self._add_templates([source])
+                self._offering.add_templates([source])
             else:
-                self._add_resources([source])
+                self._offering.add_resources([source])
 
         return decorator(add)
 
@@ -448,7 +421,7 @@ class BaseServer(metaclass=ProposesRevision):
     def define_resource(self, uri: str, name: str | None = None, **described: Unpack[ResourceDefinition]) -> Resource:
         """Register a `Resource`, with the arguments of its constructor, and return it. Raises: RegistrationError."""
         resource = Resource(uri, name, **described)
-        self._add_resources([resource])
+        self._offering.add_resources([resource])
         return resource
 
     @described_by(TemplateDefinition)
@@ -457,14 +430,14 @@ class BaseServer(metaclass=ProposesRevision):
     ) -> ResourceTemplate:
         """Register a `ResourceTemplate`, with the arguments of its constructor, and return it. Raises: RegistrationError."""
         template = ResourceTemplate(uri_template, name, **described)
-        self._add_templates([template])
+        self._offering.add_templates([template])
         return template
 
     def remove_resource(self, uri: str) -> bool:
         """Remove a resource or a template; returns whether there was one."""
-        return self._remove(uri, self._catalogue.resources, self._catalogue.templates)
+        return self._offering.remove(uri, self._catalogue.resources, self._catalogue.templates)
 
-    @refusing
+    @bare
     def resources_read_handler(self, function: F) -> F:
         """Let one function answer every `resources/read`: it gets the params and returns a list of contents (E3).
 
@@ -475,54 +448,14 @@ class BaseServer(metaclass=ProposesRevision):
         )
         return function
 
-    def _add_resources(self, sources: Iterable[ResourceSource]) -> None:
-        resources = [bind_resource(each, self.system, provided=self._dispatcher.provided) for each in sources]
-        self._add(self._catalogue.resources, resources)
-
-    def _add_templates(self, sources: Iterable[TemplateSource]) -> None:
-        self._add(
-            self._catalogue.templates, [bind_template(each, provided=self._dispatcher.provided) for each in sources]
-        )
-
-    def _link_large_results(self, most: int) -> None:
-        from linkspan.server.large_results import LargeResults
-
-        large = LargeResults(most, self.system(), self.name)
-        self.middleware(only=(TOOL_CALL.name,))(large.surround)
-        self.define_resource_template(
-            large.template, "result", read=large.read, description="A result that was too large."
-        )
-
-    # What all four kinds do.
-
-    def _register(self, registry: Registry[ItemT], items: Sequence[ItemT]) -> None:
-        self._catalogue.add(registry, items, self._profile.pinned)
-
-    def _add(self, registry: Registry[ItemT], items: Sequence[ItemT], *, notify: bool = False) -> None:
-        self._register(registry, items)
-        shown = [each for each in items if registry.is_on(each)]
-        if shown and self._auto_notify:
-            self._announcer.list_changed(registry.spec.capability, shown)
-        elif notify:
-            self._announcer.list_changed(registry.spec.capability, shown, warn=True)
-
-    def _remove(self, key: str, *registries: Registry[Any]) -> bool:
-        registry = next((each for each in registries if key in each), None)
-        if registry is None:
-            return False
-        item = self._catalogue.remove(registry, key)
-        if item is not None and self._auto_notify:
-            self._announcer.list_changed(registry.spec.capability, [item])
-        return True
+    # Items of extensions.
 
     def items(self, method: str) -> Items:
         """Return the items of a list that an extension adds, by its method, such as "notes/list". Raises: RegistrationError."""
-        from linkspan.server.items import Items
-
         registry = self._catalogue.lists.get(method)
         if registry is None or method in LISTS:
             raise RegistrationError(f"no extension of this server has a list {method!r}")
-        return Items(registry, self._add, self._remove, self._announcer.list_changed)
+        return self._offering.items(registry)
 
     # Who sees what.
 
@@ -534,18 +467,12 @@ class BaseServer(metaclass=ProposesRevision):
         and those with this tag; only those of one `kind` if that is given. What is registered under the tag later is hidden
         too. Of several calls that mean an item, the last one decides. Raises: RegistrationError for a name that nothing has.
         """
-        return self._switch(name_or_tag, kind, on=False)
+        return self._offering.switch(name_or_tag, kind, on=False)
 
     @closed
     def enable(self, name_or_tag: str, kind: Kind | str | None = None) -> int:
         """Show items again that `disable` has hidden, in their old places; otherwise like `disable`."""
-        return self._switch(name_or_tag, kind, on=True)
-
-    def _switch(self, name_or_tag: str, kind: Kind | str | None, *, on: bool) -> int:
-        moved = self._catalogue.switch(name_or_tag, kind, on=on)
-        for each, items in moved.items():
-            self._announcer.list_changed(each, items)
-        return sum(map(len, moved.values()))
+        return self._offering.switch(name_or_tag, kind, on=True)
 
     # Servers inside this one.
 
@@ -588,24 +515,20 @@ class BaseServer(metaclass=ProposesRevision):
 
         if not isinstance(server, BaseServer):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise RegistrationError(f"mount() takes a Server, not {server!r}")
-        mounted = mount(
-            self._site(), server._site(), MountOptions(prefix, name, only, hide, rename, when, scopes, tags, edits)
-        )
-        self._mounted = (*self._mounted, server)
-        self._completes_unchecked = True
+        options = MountOptions(prefix, name, only, hide, rename, when, scopes, tags, edits)
+        mounted = mount(self.site, server.site, options)
+        self._opening.include(server._opening)
         return mounted
 
-    def _site(self) -> Site:
-        """Return what mounting needs of a server."""
+    @property
+    def site(self) -> Site:
+        """What mounting needs of a server."""
         from linkspan.server.mounting import Site
 
+        offering, dispatcher = self._offering, self._dispatcher
+        auto_notify = self._offer_options.auto_notify
         return Site(
-            self._catalogue,
-            self._dispatcher,
-            self._announcer,
-            self._register,
-            self._auto_notify,
-            self._dispatcher.edit_host(),
+            self._catalogue, dispatcher, self._announcer, offering.register, auto_notify, dispatcher.edit_host()
         )
 
     @closed
@@ -621,7 +544,7 @@ class BaseServer(metaclass=ProposesRevision):
         from linkspan.server.tool_views import views_of
 
         for function, info in views_of(kinds, when):
-            self._add_tools([function], info)
+            self._offering.add_tools([function], info)
 
     def edit(self, name: str, edit: Edit) -> None:
         """Let callers see a tool otherwise than its author wrote it, and notify them if the server has `auto_notify`.
@@ -632,21 +555,11 @@ class BaseServer(metaclass=ProposesRevision):
         An edit of an edited tool is made of what that shows. Raises: RegistrationError for a tool that does not exist, and for
         an edit that does not fit it.
         """
-        from linkspan.server.editing import compile_edit
-
-        registry = self._catalogue.tools
-        tool = registry.registered(name)
-        if tool is None:
-            known = [each.spec.name for each in registry.all()]
-            raise RegistrationError(f"edit({name!r}): there is no such tool{did_you_mean(name, known)}")
-        edited = compile_edit(tool, edit, self._dispatcher.edit_host())
-        registry.exchange(name, edited)
-        if self._auto_notify:
-            self._announcer.list_changed("tools", [tool, edited])
+        self._offering.edit(name, edit)
 
     # Around a call.
 
-    @refusing
+    @bare
     def lifespan(self, function: LifespanF) -> LifespanF:
         """Open what handlers need before the first call, and close it at the end. Usable as a decorator.
 
@@ -660,6 +573,18 @@ class BaseServer(metaclass=ProposesRevision):
         check_timeout(self.lifespan_timeout)
         part = compile_lifespan(function, self, [each.function for each in self._catalogue.handlers()])
         self._dispatcher.live(part, self.lifespan_timeout)
+        return function
+
+    @bare
+    def on_session_end(self, function: F) -> F:
+        """Call a function with the name of each session that has ended in this process (`ctx.session_id`). As a decorator.
+
+        A session is a connection over stdio, in memory or over a channel, and over HTTP the session of a handshake client,
+        which another process may go on with. The function is plain, and may block. Raises: RegistrationError for an async one.
+        """
+        if is_async_function(function):
+            raise RegistrationError(f"on_session_end takes a plain function, and {own_name(function)} is async")
+        self._dispatcher.on_session_end = (*self._dispatcher.on_session_end, function)
         return function
 
     @overload
@@ -683,7 +608,7 @@ class BaseServer(metaclass=ProposesRevision):
             if isinstance(given, SharesState):
                 given.share(self._profile)
                 waits = blocking or self._profile.sharing is not None
-            self._dispatcher.add_layer(compile_layer(middleware, only, blocking=waits))
+            self._dispatcher.table.add_layer(compile_layer(middleware, only, blocking=waits))
 
         return decorator(add)(*function) if function else decorator(add)
 
@@ -701,7 +626,12 @@ class BaseServer(metaclass=ProposesRevision):
 
     # Completion and custom methods.
 
-    @refusing
+    @needing(
+        "ref",
+        "argument",
+        what="the prompt or template, and its argument",
+        line="@server.completion('my_prompt', 'my_argument')",
+    )
     def completion(self, ref: str, argument: str) -> Callable[[F], F]:
         """Let a function complete one argument of a prompt (`ref` is its name) or of a resource template (`ref` is the template).
 
@@ -713,11 +643,11 @@ class BaseServer(metaclass=ProposesRevision):
             self._catalogue.completers[ref, argument] = compile_completer(
                 function, ref, provided=self._dispatcher.provided
             )
-            self._completes_unchecked = True
+            self._opening.complete_later()
 
         return decorator(add)
 
-    @refusing
+    @bare
     def completion_handler(self, function: F) -> F:
         """Let one function answer every `completion/complete`: it gets the params. Usable as a decorator."""
         self._catalogue.completion_handler = compile_method(
@@ -729,11 +659,9 @@ class BaseServer(metaclass=ProposesRevision):
         )
         return function
 
-    @refusing
+    @needing("method_name", what="the name of the method", line="@server.custom_method('acme/{}')")
     def custom_method(self, method_name: str) -> Callable[[F], F]:
         """Offer a JSON-RPC method of your own, as a decorator. See `define_custom_method`."""
-        if callable(method_name):
-            raise _without(method_name, "custom_method", "the name of the method", "acme/")
         return decorator(lambda function: self.define_custom_method(method_name, function))
 
     @refusing
@@ -748,6 +676,26 @@ class BaseServer(metaclass=ProposesRevision):
         self._catalogue.custom_methods[method_name] = compile_method(
             handler, method_name, provided=self._dispatcher.provided
         )
+
+    @needing("method", what="the name of the method", line="@server.handler('tools/{}')")
+    def handler(self, method: str, *, inline: bool = False, hold: bool = False) -> Callable[[F], F]:
+        """Let one function answer a method of the protocol entirely, as a decorator.
+
+            @server.handler("tools/list")
+            async def list_tools(params: dict, ctx: Context) -> ListToolsResult: ...
+
+        The function gets the params as a mapping with all that the client sent, `_meta` too, or in their shape if it is
+        annotated with that, such as `CallToolParams`; and a `Context` if it takes one. It returns the whole result: the shape,
+        or a mapping in wire form, whose `_meta` and unknown members go to the client. Older revisions get what they know of it.
+        It may ask where the method may. What is registered is not looked at, but for the scopes of an item with the name that
+        is asked for. The capability is announced.
+
+        `logging/setLevel`, `resources/subscribe` and `resources/unsubscribe`: the function runs first, and may refuse; the
+        session then keeps what was set. `inline=True` runs a plain function where the transport is, instead of in a thread;
+        `hold=True` lets a coroutine function wait at its questions.
+        Raises: RegistrationError for a method that cannot be answered so; MethodAlreadyDefinedError for a second function.
+        """
+        return decorator(lambda function: self._dispatcher.answer(method, function, inline=inline, hold=hold))
 
     # Notifications.
 
@@ -770,7 +718,7 @@ class BaseServer(metaclass=ProposesRevision):
         """Notify every client that subscribed to `uri` and sees it; returns how many (RES-6, RES-7)."""
         catalogue = self._catalogue
         for_some = catalogue.is_conditional or catalogue.switches.calls
-        return self._announcer.send(Change.of_resource(uri), catalogue.audience_of(uri) if for_some else None)
+        return self._announcer.send(ServerChange.of_resource(uri), catalogue.audience_of(uri) if for_some else None)
 
     # Connections.
 
@@ -791,12 +739,12 @@ class BaseServer(metaclass=ProposesRevision):
         `one_shot` serves single messages, such as those of `handle_json`. One that is not `notified` gets no changes of lists
         or resources: it serves a lone request that does not subscribe to them.
         """
-        if self._completes_unchecked:
-            self._check_completions()
-        dispatcher = self._dispatcher
+        opening, dispatcher = self._opening, self._dispatcher
+        if opening.is_unchecked:
+            opening.check_completions()
         system = dispatcher.system
-        if "opentelemetry" in sys.modules and not (one_shot and self._looked):
-            self._look_for_telemetry()
+        if "opentelemetry" in sys.modules and not (one_shot and opening.has_asked):
+            opening.find_telemetry()
         connection = ServerConnection(
             dispatcher,
             clock=system.clock,
@@ -807,39 +755,14 @@ class BaseServer(metaclass=ProposesRevision):
         )
         if notified and not one_shot:
             self._announcer.add(connection)
-            self._watch()
+            opening.watch()
         return connection
-
-    def _watch(self) -> None:
-        for watch in self._watches:
-            watch()
-        for each in self._mounted:
-            each._watch()
-
-    def _check_completions(self) -> None:
-        """Refuse completions of prompts, templates and arguments that do not exist, which nothing would ever call.
-
-        Where they can still come, with `auto_notify` or from a lifespan, a warning is logged. Raises: RegistrationError.
-        """
-        from linkspan.server.completion import check_completers
-
-        check_completers(self._catalogue, may_come=self._auto_notify or self._dispatcher.lifespan is not None)
-        for each in self._mounted:
-            each._check_completions()
-        self._completes_unchecked = False
 
     def watch(self, telemetry: Telemetry) -> None:
         """Let `telemetry` see the beginning and the end of each request from now on; twice is as once."""
         self._dispatcher.watch(telemetry)
 
-    def _look_for_telemetry(self) -> None:
-        """Watch requests from now on if the application wants them traced: decided with each connection, until it does."""
-        self._looked = True
-        if not self._traced and (telemetry := self._dispatcher.system.telemetry()) is not None:
-            self._traced = True
-            self.watch(telemetry)
-
-    def page(self, url: str, facts: TransportInfo = NO_FACTS, login: JSONObject | None = None) -> Page:
+    def page(self, url: str, facts: TransportInfo = NO_FACTS, login: JSONObject | None = None) -> BrowserPage:
         """Return what people see who open `url` in a browser; see `make_page` for `login`."""
         from linkspan.server.page import make_page
 
@@ -850,6 +773,17 @@ class BaseServer(metaclass=ProposesRevision):
         return Dispatcher(self._catalogue, self._profile, self._settings, self.system())
 
     @cached_property
+    def _offering(self) -> Offering:
+        return Offering(self._dispatcher, self._announcer, self._settings, self._offer_options, self._prepare)
+
+    def _prepare(self, items: Sequence[Listed]) -> None:
+        """Make ready for items that are about to be registered."""
+
+    @cached_property
+    def _opening(self) -> ConnectionOpening:
+        return ConnectionOpening(self._dispatcher, auto_notify=self._offer_options.auto_notify)
+
+    @cached_property
     def _announcer(self) -> Announcer:
         return Announcer(self._dispatcher)
 
@@ -858,9 +792,3 @@ def _each_lifespan(given: LifespanFunction | Sequence[LifespanFunction] | None) 
     if given is None:
         return ()
     return cast("Sequence[LifespanFunction]", given if isinstance(given, list | tuple) else (given,))
-
-
-def _without(function: Function, decorator: str, what: str, beginning: str) -> RegistrationError:
-    """Return the error for a decorator without its argument, which would register nothing."""
-    line = f"@server.{decorator}({beginning + own_name(function)!r})"
-    return RegistrationError(f"@server.{decorator} needs {what}: write {line}")

@@ -18,8 +18,6 @@ import msgspec
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, RegistrationError, RemoteProtocolError
 from linkspan.wire.values import encode_base64url
 
-__all__ = ["MAX_BYTES", "Binding", "RequestStateInvalid", "RequestStateKeys", "digest", "seal", "unseal"]
-
 MAX_BYTES: Final = 64 * 1024
 """The largest sealed state, in characters: a larger one is neither made nor looked at."""
 
@@ -52,7 +50,7 @@ class Binding(msgspec.Struct, frozen=True):
         return msgspec.json.encode([self.method, self.target, self.arguments, self.principal, self.audience])
 
 
-class _Kept(msgspec.Struct, array_like=True):
+class _SealedContent(msgspec.Struct, array_like=True):
     expires: float
     payload: bytes
 
@@ -129,7 +127,7 @@ def seal(
     form, seals = keys.seals()
     nonce = random(_NONCE)
     first = seals[0]
-    data = msgspec.msgpack.encode(_Kept(now + ttl, payload))
+    data = msgspec.msgpack.encode(_SealedContent(now + ttl, payload))
     token = form + encode_base64url(first.kid + nonce + first.close(nonce, data, form.encode() + binding.encoded()))
     if len(token) > limit:
         raise RemoteProtocolError(INTERNAL_ERROR, f"Internal error: the state between two rounds is over {limit} bytes")
@@ -148,7 +146,7 @@ def unseal(keys: RequestStateKeys, token: str, binding: Binding, *, now: float, 
     bound = form.encode() + binding.encoded()
     for each in seals:
         if hmac.compare_digest(each.kid, kid) and (opened := each.open(nonce, data, bound)) is not None:
-            kept = msgspec.msgpack.decode(opened, type=_Kept)
+            kept = msgspec.msgpack.decode(opened, type=_SealedContent)
             if kept.expires <= now:
                 raise RequestStateInvalid("expired")
             return kept.payload

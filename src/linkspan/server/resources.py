@@ -28,22 +28,6 @@ if TYPE_CHECKING:
     from linkspan.server.configuration import System
     from linkspan.server.uri_template import UriTemplate
 
-__all__ = [
-    "OF_A_FILE",
-    "BoundResource",
-    "BoundTemplate",
-    "Resource",
-    "ResourceDefinition",
-    "ResourceDescription",
-    "ResourceSource",
-    "ResourceTemplate",
-    "TemplateDefinition",
-    "bind_resource",
-    "bind_template",
-    "from_function",
-    "read_outcome",
-]
-
 ShapeT = TypeVar("ShapeT", ResourceShape, TemplateShape)
 
 

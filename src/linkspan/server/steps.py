@@ -7,11 +7,10 @@ it, and goes on as a coroutine from the first value that must be awaited; `await
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
-
-__all__ = ["Offloads", "Step", "Steps", "await_steps", "run_steps"]
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -30,6 +29,11 @@ class Offloads(Protocol):
     """Has threads for functions that would block an event loop: `System` documents it."""
 
     def in_thread(self, function: Callable[[], object]) -> Awaitable[object]: ...
+
+
+def driven(steps: Steps, system: Offloads, *, is_async: bool) -> Callable[[], object]:
+    """Return what takes steps to their end: on an event loop, or from the thread that calls it."""
+    return partial(await_steps if is_async else run_steps, steps, system)
 
 
 def run_steps(steps: Steps, system: Offloads) -> object:

@@ -13,8 +13,6 @@ import msgspec
 
 from linkspan.errors import RegistrationError
 
-__all__ = ["Restart", "Task", "TaskEngine", "reason_to_fail", "task_of"]
-
 Restart: TypeAlias = Literal["safe", "never", "always"]
 
 _SHORTEST_POLL: Final = 0.05

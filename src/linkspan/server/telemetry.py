@@ -16,18 +16,6 @@ from linkspan.errors import RemoteProtocolError
 from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Request, Span
 from linkspan.types.messages import CallToolParams, CallToolResult, GetPromptParams
 
-__all__ = [
-    "BUCKETS",
-    "Failure",
-    "KnownNames",
-    "Operation",
-    "Telemetry",
-    "begin_watched",
-    "failure_of",
-    "operation_of",
-    "watch_answered",
-]
-
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Bounds of the histograms of durations, in seconds, as the conventions of OpenTelemetry want them."""
 _UNKNOWN_METHOD: Final = "_OTHER"
@@ -117,7 +105,7 @@ def operation_of(names: KnownNames, request: Request) -> Operation:
     return operation(method, tool, prompt, revision, request.facts is not NO_FACTS)
 
 
-class Watched(Call, kw_only=True):
+class WatchedCall(Call, kw_only=True):
     """A call of which spans see the run and the end."""
 
     inner: Call
@@ -155,7 +143,7 @@ def begin_watched(
     run = inner.run
     for span in spans:
         run = partial(span.run, run)
-    return Watched(request, run, inner.is_async, inner.inline, inner.hooked, inner=inner)
+    return WatchedCall(request, run, inner.is_async, inner.inline, inner.hooked, inner=inner)
 
 
 def watch_answered(

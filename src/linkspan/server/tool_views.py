@@ -23,8 +23,6 @@ from linkspan.types.base import (
 from linkspan.types.messages import ToolAnnotations
 from linkspan.wire.values import to_builtins
 
-__all__ = ["Viewed", "views_of"]
-
 Viewed: TypeAlias = Literal["resources", "prompts"]
 
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)

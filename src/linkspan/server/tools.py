@@ -16,42 +16,22 @@ from msgspec import Raw
 from linkspan.errors import RegistrationError
 from linkspan.keywords import described_by, refusing
 from linkspan.revisions.neutral import EncodedToolResult, InputRequired, Outcome
-from linkspan.revisions.stepdown import is_told
+from linkspan.revisions.stepdown import is_stated
 from linkspan.schema.annotations import is_class, parse_docstring, return_hint
+from linkspan.schema.refusals import refusals
 from linkspan.schema.results import ResultShape, compile_result, encode_json
 from linkspan.server.content_blocks import BYTES, blocks_of, changed, content_types, is_content, meta_of
 from linkspan.server.handlers import Function, Handler, MountedItem, bound_method, compile_handler, is_function
 from linkspan.server.task_settings import Task, task_of
 from linkspan.server.visibility import Condition, When, check_scopes, check_tags, compile_condition
 from linkspan.types.base import JSON, UNSET, Icon, JSONObject, Meta, TextContent, UnsetType, Wire
-from linkspan.types.messages import CallToolResult, ToolAnnotations, ToolAnswer
+from linkspan.types.messages import CallToolResult, StandsForResult, ToolAnnotations
 from linkspan.types.messages import Tool as ToolShape
 from linkspan.wire.jsonrpc import encode
 
 if TYPE_CHECKING:
     from linkspan.schema.validate import Checked, Validator
     from linkspan.types.messages import PromptArgument
-
-__all__ = [
-    "BoundTool",
-    "Description",
-    "PromptDefinition",
-    "PromptKeywords",
-    "Tool",
-    "ToolDefinition",
-    "ToolDescription",
-    "ToolInfo",
-    "ToolKeywords",
-    "ToolResponse",
-    "ToolSource",
-    "bind_tool",
-    "check_name",
-    "coerce_annotations",
-    "defined",
-    "function_name",
-    "own_name",
-    "snake_case",
-]
 
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 _LONGEST_NAME = 128
@@ -78,6 +58,7 @@ class ToolDescription(Description, total=False):
     annotations: ToolAnnotations | Mapping[str, JSON] | None
     output_schema: Mapping[str, JSON] | UnsetType | None
     structured: bool
+    hold: bool
     timeout: float | None
     concurrency: int | None
     max_waiting: int
@@ -87,11 +68,11 @@ class ToolDescription(Description, total=False):
     task: bool | Task | None
 
 
-class _Named(TypedDict, total=False):
+class _NamedTool(TypedDict, total=False):
     name: str | None
 
 
-class ToolKeywords(_Named, ToolDescription, total=False):
+class ToolKeywords(_NamedTool, ToolDescription, total=False):
     """What `Server.tool` takes beside the function."""
 
 
@@ -101,7 +82,7 @@ class ToolDefinition(ToolDescription, total=False):
     input_schema: Mapping[str, JSON] | str | None
 
 
-class PromptKeywords(_Named, Description, total=False):
+class PromptKeywords(_NamedTool, Description, total=False):
     """What `Server.prompt` takes beside the function."""
 
 
@@ -125,6 +106,8 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     icons: Sequence[Icon] | None = None
     meta: Meta | None = None
     inline: bool = False
+    hold: bool = False
+    """Whether it waits at its questions, instead of running again with the answers."""
     tags: Collection[str] = ()
     """What `disable` and `enable` may call it besides its name."""
     when: When | None = None
@@ -201,6 +184,7 @@ class Tool:
     tags: ClassVar[Collection[str]] = ()
     when: Any = None
     scopes: ClassVar[Collection[str]] = ()
+    hold: ClassVar[bool] = False
     timeout: ClassVar[float | None] = None
     concurrency: ClassVar[int | None] = None
     max_waiting: ClassVar[int] = 100
@@ -274,7 +258,7 @@ class BoundTool(msgspec.Struct, frozen=True):
     exact: type | None = None
     """The return type, if it is one whose values keep the promise by their type alone."""
     is_plain: bool = False
-    """The function needs nothing but its arguments, and nothing of the author's runs before it."""
+    """The function needs nothing but its arguments, and dependencies without a context; nothing else of the author's runs."""
     tags: frozenset[str] = frozenset()
     when: Condition | None = None
     scopes: tuple[str, ...] = ()
@@ -296,7 +280,7 @@ class BoundTool(msgspec.Struct, frozen=True):
             return EncodedToolResult(encode(value))
         if kind is InputRequired:
             return cast("InputRequired", value)
-        if isinstance(value, ToolAnswer):
+        if isinstance(value, StandsForResult):
             value = value.as_result()
         if isinstance(value, CallToolResult):
             return self._kept(_from_result(value))
@@ -356,10 +340,9 @@ def _from_response(response: ToolResponse) -> CallToolResult:
     if structured is not UNSET:
         encoded = encode_json(structured)
         text = encoded.decode()
-        is_object = text.startswith(
-            "{"
-        )  # older clients read it as it is; what they cannot read stands in a text too (TOOL-4)
-        if not content or not (is_object or is_told(_texts(content), text)):
+        # Older clients read an object as it is; what they cannot read stands in a text, too (TOOL-4).
+        is_object = text.startswith("{")
+        if not content or not (is_object or is_stated(_texts(content), text)):
             content = [*content, TextContent(text)]
         structured = Raw(encoded)
     return CallToolResult(
@@ -481,7 +464,7 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
         exact = next((kind for kind in _EXACT if kind is hint), None)
         shape = compile_result(
             hint,
-            passthrough=(*content_types(), CallToolResult, ToolAnswer, ToolResponse, InputRequired),
+            passthrough=(*content_types(), CallToolResult, StandsForResult, ToolResponse, InputRequired),
             portable=portable,
             texts=structured_text,
             name=name,
@@ -501,10 +484,15 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
         icons=list(info.icons) if info.icons is not None else None,
         meta=info.meta,
     )
+    for code, words in refusals(name, spec.input_schema):
+        from logging import getLogger
+
+        problem = "the tool %s: %s; some providers of models refuse the whole list for that: see linkspan lint [%s]"
+        getLogger("linkspan.server").warning(problem, name, words, code)
     derived = ("output_schema",) if shape is not None else ()
     is_plain = handler.context_parameter is None and handler.whole is None and handler.keywords is None
     is_plain = is_plain and not (handler.parameters.asks or handler.parameters.runs_code)
-    is_plain = is_plain and handler.needs is None and not handler.provided
+    is_plain = is_plain and (handler.needs is None or not handler.needs.takes_context) and not handler.provided
     structured = info.structured and written is not None
     tags, when, scopes = (
         check_tags(info.tags, name),
@@ -512,9 +500,14 @@ def _bind(handler: Handler, info: ToolInfo, name: str, portable: bool, structure
         check_scopes(info.scopes, name),
     )
     task = task_of(info.task, name)
+    if info.hold:
+        from linkspan.server.holding import check_hold
+
+        check_hold(handler, name, task=task is not None, isolated=info.isolated)
+        handler = msgspec.structs.replace(handler, holds=True)
     if task is not None and info.inline:
         raise RegistrationError(f"{name}: a task runs in a thread or on an event loop: leave out inline=True")
-    is_plain = is_plain and not scopes and task is None
+    is_plain = is_plain and not scopes and task is None and not info.hold
     return BoundTool(spec, handler, shape, validator, structured, derived, exact, is_plain, tags, when, scopes, task)
 
 

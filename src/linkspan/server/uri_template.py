@@ -16,8 +16,6 @@ import msgspec
 
 from linkspan.errors import RegistrationError
 
-__all__ = ["MAX_URI", "UriTemplate", "check_uri", "compile_template", "is_template"]
-
 MAX_URI: Final = 8192
 """Characters of a URI that is looked at; a longer one fits no template."""
 

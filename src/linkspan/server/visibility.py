@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from linkspan.revisions.neutral import Request
     from linkspan.server.context import Context
 
-__all__ = ["KINDS", "Condition", "Kind", "Switches", "When", "check_scopes", "check_tags", "compile_condition", "judge"]
-
 When: TypeAlias = "Callable[[Context], object] | Callable[[], object]"
 """Returns whether an item exists for a caller, or an awaitable of that; takes the `Context`, or nothing."""
 

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["StoreClock"]
-
 _VALID: Final = 60.0
 """Seconds after which the difference is learned again."""
 _STEP: Final = 1.0

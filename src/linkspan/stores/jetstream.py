@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["JetStream", "Kept", "Message"]
-
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 _PING: Final = 5
 _STALE: Final = 60
@@ -24,7 +22,7 @@ _CHANGED: Final = 10071
 """The code of the error for a message that was not the last one any more."""
 
 
-class Kept(msgspec.Struct, array_like=True):
+class StoredMessage(msgspec.Struct, array_like=True):
     """What a message holds. `value` is None where a record was deleted; `number` is a position, or a time."""
 
     value: bytes | None
@@ -33,11 +31,11 @@ class Kept(msgspec.Struct, array_like=True):
     total: int = 0
 
 
-class Message(msgspec.Struct, frozen=True):
+class StreamMessage(msgspec.Struct, frozen=True):
     """A message, and its number in the stream, which never comes again."""
 
     sequence: int
-    kept: Kept
+    kept: StoredMessage
 
     def is_live(self, now: float) -> bool:
         """Return whether it stands for a record that is there."""
@@ -48,7 +46,7 @@ class _Info(msgspec.Struct):
     ts: datetime
 
 
-_decode = msgspec.msgpack.Decoder(Kept).decode
+_decode = msgspec.msgpack.Decoder(StoredMessage).decode
 
 
 class JetStream:
@@ -105,16 +103,16 @@ class JetStream:
     async def _reconnected(self) -> None:
         self._lost()
 
-    async def last(self, stream: str, subject: str) -> Message | None:
+    async def last(self, stream: str, subject: str) -> StreamMessage | None:
         """Return the last message of a subject, also one that has expired or stands for a deleted record."""
         jetstream = await self.opened()
         try:
             found = await jetstream.get_last_msg(stream, subject)
         except self._library.js.errors.NotFoundError:
             return None
-        return Message(found.seq, _decode(found.data))
+        return StreamMessage(found.seq, _decode(found.data))
 
-    async def send(self, subject: str, kept: Kept, after: int | None, ttl: float | None) -> int | None:
+    async def send(self, subject: str, kept: StoredMessage, after: int | None, ttl: float | None) -> int | None:
         """Add a message, and return its number; None if the last one of its subject is not `after`."""
         jetstream = await self.opened()
         headers = {} if after is None else {_EXPECTED: f"{after}"}
@@ -133,7 +131,7 @@ class JetStream:
         """Delete the messages of a subject."""
         await (await self.opened()).purge_stream(stream, subject=subject)
 
-    async def all(self, stream: str, subject: str, policy: str) -> list[Message]:
+    async def all(self, stream: str, subject: str, policy: str) -> list[StreamMessage]:
         """Return the messages of subjects, the oldest first."""
         jetstream, api = await self.opened(), self._library.js.api
         config = api.ConsumerConfig(
@@ -145,10 +143,10 @@ class JetStream:
         reader = await jetstream.pull_subscribe(subject, stream=stream, config=config)
         try:
             missing = (await reader.consumer_info()).num_pending
-            found: list[Message] = []
+            found: list[StreamMessage] = []
             while len(found) < missing:
                 for each in await reader.fetch(min(missing - len(found), 256), timeout=self._timeout):
-                    found.append(Message(each.metadata.sequence.stream, _decode(each.data)))
+                    found.append(StreamMessage(each.metadata.sequence.stream, _decode(each.data)))
             return found
         finally:
             await reader.unsubscribe()

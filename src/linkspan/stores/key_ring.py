@@ -14,8 +14,6 @@ import msgspec
 
 from linkspan.stores.port import ABSENT, Record, Store, StoreError
 
-__all__ = ["REFRESH", "longest_use", "note_use", "read_keys", "rotate_keys"]
-
 REFRESH: Final = 10.0
 """Seconds after which a process reads the keys again."""
 _SETTLED: Final = 3 * REFRESH
@@ -69,7 +67,7 @@ def rotate_keys(store: Store, now: float, keep: float) -> int:
             return len(keys)
 
 
-def note_use(store: Store, seconds: float, now: float) -> None:
+def record_use(store: Store, seconds: float, now: float) -> None:
     """Note for how long a server may have to open what it seals: for ever is `inf`. Raises: StoreError.
 
     Call this now and then while the server runs: it reads the record, and writes when the figure is missing or has counted for

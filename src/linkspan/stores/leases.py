@@ -12,8 +12,6 @@ import msgspec
 
 from linkspan.stores.port import ABSENT, Store
 
-__all__ = ["Lease", "Leased", "amend", "claim", "create", "look"]
-
 
 class Leased(msgspec.Struct, array_like=True, frozen=True):
     """The record of a key with a lease, as it was read."""

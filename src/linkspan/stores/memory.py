@@ -10,10 +10,17 @@ from queue import SimpleQueue
 from typing import Final
 
 from linkspan.runtime.forks import renew
-from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
+from linkspan.stores.port import (
+    DEFAULT_BOUNDS,
+    Bounds,
+    Entry,
+    Receiver,
+    Record,
+    StoreError,
+    first_number,
+    shared_secret,
+)
 from linkspan.stores.subscribers import Subscribers
-
-__all__ = ["MemoryStore"]
 
 _PURGE: Final = 30.0
 """Seconds between two deletions of what has expired."""
@@ -149,8 +156,8 @@ class MemoryStore:
             for _, inbox in state.subscribers:
                 inbox.put((channel, bytes(data)))
 
-    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with what is published from now on, in a thread of this handle."""
+    def subscribe(self, channel: str, receive: Receiver) -> Callable[[], None]:
+        """Call `receive` with what is published from now on, in a thread of this handle."""
         state = self._opened()
         with state.lock:
             if self._inbox is None:
@@ -158,10 +165,10 @@ class MemoryStore:
                 threading.Thread(target=self._deliver, args=(inbox,), name="linkspan-store", daemon=True).start()
                 state.subscribers.append((self._subscribers, inbox))
                 self._inbox = inbox
-        self._subscribers.add(channel, hear)
+        self._subscribers.add(channel, receive)
 
         def leave() -> None:
-            self._subscribers.remove(channel, hear)
+            self._subscribers.remove(channel, receive)
 
         return leave
 

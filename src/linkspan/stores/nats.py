@@ -19,11 +19,18 @@ from linkspan.errors import LinkspanError, import_problem
 from linkspan.runtime.background import background_loop
 from linkspan.runtime.forks import keep, renew
 from linkspan.stores.clock import StoreClock
-from linkspan.stores.jetstream import JetStream, Kept, Message
-from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
+from linkspan.stores.jetstream import JetStream, StoredMessage, StreamMessage
+from linkspan.stores.port import (
+    DEFAULT_BOUNDS,
+    Bounds,
+    Entry,
+    Receiver,
+    Record,
+    StoreError,
+    first_number,
+    shared_secret,
+)
 from linkspan.stores.subscribers import Subscribers
-
-__all__ = ["NatsStore", "library"]
 
 _GRAVESTONE: Final = 3600.0
 _GARBAGE: Final = 10.0
@@ -121,7 +128,7 @@ class NatsStore:
 
     def get(self, key: str) -> Record | None:
         """Return a record."""
-        found: Message | None = self._do(lambda: self._messages.last(self._records, self._subject("record", key)))
+        found: StreamMessage | None = self._do(lambda: self._messages.last(self._records, self._subject("record", key)))
         if found is None or found.kept.value is None or found.kept.expires <= self._clock.now():
             return None
         return Record(found.kept.value, found.sequence)
@@ -129,7 +136,7 @@ class NatsStore:
     def put(self, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None) -> int | None:
         """Write a record under compare-and-set."""
         subject, now = self._subject("record", key), self._clock.now()
-        kept = Kept(bytes(value), math.inf if ttl is None else now + ttl)
+        kept = StoredMessage(bytes(value), math.inf if ttl is None else now + ttl)
 
         async def write() -> int | None:
             if expect is None:
@@ -152,7 +159,7 @@ class NatsStore:
                 last = await self._messages.last(self._records, subject)
                 if last is None or not last.is_live(self._clock.now()) or expect not in (None, last.sequence):
                     return False
-                if await self._messages.send(subject, Kept(None), last.sequence, _GRAVESTONE) is not None:
+                if await self._messages.send(subject, StoredMessage(None), last.sequence, _GRAVESTONE) is not None:
                     return True
 
         deleted: bool = self._do(remove)
@@ -166,12 +173,12 @@ class NatsStore:
         if at is None:  # nothing may be left: `due` reads it
             self._do(lambda: self._messages.drop(self._records, subject))
         else:
-            self._do(lambda: self._messages.send(subject, Kept(key.encode(), number=at), None, None))
+            self._do(lambda: self._messages.send(subject, StoredMessage(key.encode(), number=at), None, None))
 
     def due(self, queue: str, now: float, limit: int) -> Sequence[str]:
         """Return the keys that are due: all of the queue are read."""
         subject = f"{self._subject('queue', queue)}.*"
-        found: list[Message] = self._do(lambda: self._messages.all(self._records, subject, "last_per_subject"))
+        found: list[StreamMessage] = self._do(lambda: self._messages.all(self._records, subject, "last_per_subject"))
         keys = {each.kept.value.decode(): each.kept.number for each in found if each.kept.value is not None}
         return sorted((key for key, at in keys.items() if at <= now), key=keys.__getitem__)[:limit]
 
@@ -185,7 +192,7 @@ class NatsStore:
                 position = int(last.kept.number) + 1 if last is not None else first_number()
                 expired = last is not None and last.kept.expires <= now
                 total = len(data) + (last.kept.total if last is not None and not expired else 0)
-                kept = Kept(bytes(data), now + bounds.ttl, position, total)
+                kept = StoredMessage(bytes(data), now + bounds.ttl, position, total)
                 after = last.sequence if last is not None else 0
                 if (number := await self._messages.send(subject, kept, after, _GARBAGE * bounds.ttl)) is not None:
                     await self._cut(subject, bounds, 1 if expired else bounds.items, number, total)
@@ -210,7 +217,7 @@ class NatsStore:
 
     def read(self, log: str, after: int = 0) -> Sequence[Entry]:
         """Return the entries after a position."""
-        found: list[Message] = self._do(lambda: self._messages.all(self._logs, self._subject("log", log), "all"))
+        found: list[StreamMessage] = self._do(lambda: self._messages.all(self._logs, self._subject("log", log), "all"))
         if not found or found[-1].kept.expires <= self._clock.now():
             return []
         return [Entry(int(each.kept.number), each.kept.value or b"") for each in found if each.kept.number > after]
@@ -227,20 +234,20 @@ class NatsStore:
 
         self._do(send)
 
-    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with what is published from now on, on the background loop."""
+    def subscribe(self, channel: str, receive: Receiver) -> Callable[[], None]:
+        """Call `receive` with what is published from now on, on the background loop."""
 
         async def begin() -> None:
-            async def receive(message: Any) -> None:
+            async def deliver(message: Any) -> None:
                 self._subscribers.deliver(channel, message.data)
 
             async with self._changing:
                 await self._messages.opened()
                 client = self._messages.client
                 if channel not in self._subscriptions:
-                    self._subscriptions[channel] = await client.subscribe(self._subject("channel", channel), cb=receive)
+                    self._subscriptions[channel] = await client.subscribe(self._subject("channel", channel), cb=deliver)
                 await self._messages.flush()  # the server knows it now
-                self._subscribers.add(channel, hear)
+                self._subscribers.add(channel, receive)
 
         async def end() -> None:
             async with self._changing:
@@ -248,7 +255,7 @@ class NatsStore:
                     await self._subscriptions.pop(channel).unsubscribe()
 
         def leave() -> None:
-            if self._subscribers.remove(channel, hear) and not self._closed:
+            if self._subscribers.remove(channel, receive) and not self._closed:
                 with suppress(StoreError):  # it has left in any case
                     self._do(end)
 

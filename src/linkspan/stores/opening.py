@@ -9,10 +9,9 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from linkspan.errors import LinkspanError
+from linkspan.plugins import STORES, added, names_added
 from linkspan.runtime.forks import NO_FORK
 from linkspan.stores.port import Store
-
-__all__ = ["check_url", "open_store", "schema_of"]
 
 
 def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
@@ -24,6 +23,9 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
     - `postgresql://user@host/database` is a database of PostgreSQL;
     - `nats://host:4222` is a server of NATS with JetStream.
 
+    Any other scheme may come from another distribution: an entry point of the group "linkspan.stores" with the name of the
+    scheme is a function that gets the URL and returns a `Store`.
+
     `?namespace=name` keeps what is in a server apart from other applications; without it the name is "linkspan".
 
     Raises: LinkspanError for a URL of another form, or where a package is missing; StoreError if the store cannot be opened.
@@ -31,7 +33,7 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
     scheme = _scheme(url)
     try:
         with NO_FORK:  # it loads modules
-            store = _OPENERS[scheme](url)
+            store = (_OPENERS.get(scheme) or added(STORES, scheme))(url)
     except ValueError:  # its text may contain a part of a password
         raise LinkspanError(_INVALID) from None
     if store_key is None:
@@ -47,9 +49,11 @@ def open_store(url: str, *, store_key: bytes | str | None = None) -> Store:
 
 def check_url(url: str) -> None:
     """Check a URL as far as that goes without a connection. Raises: LinkspanError, also where a package is missing."""
-    adapter = _ADAPTERS.get(_scheme(url))
-    if adapter is not None:
-        import_module(f"linkspan.stores.{adapter}").library()
+    scheme = _scheme(url)
+    if scheme in _ADAPTERS:
+        import_module(f"linkspan.stores.{_ADAPTERS[scheme]}").library()
+    elif scheme not in _OPENERS:
+        added(STORES, scheme)
 
 
 def schema_of(url: str) -> str:
@@ -69,8 +73,9 @@ def _scheme(url: str) -> str:
         scheme = urlsplit(url).scheme
     except ValueError:
         raise LinkspanError(_INVALID) from None
-    if scheme not in _OPENERS:
-        raise LinkspanError(f"a store is given as {', '.join(_EXAMPLES)}; not as {scheme or url!r}")
+    if scheme not in _OPENERS and scheme not in (others := names_added(STORES)):
+        examples = (*_EXAMPLES, *(f"{each}:..." for each in others))
+        raise LinkspanError(f"a store is given as {', '.join(examples)}; not as {scheme or url!r}")
     return scheme
 
 

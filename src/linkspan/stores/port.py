@@ -15,20 +15,6 @@ import msgspec
 
 from linkspan.errors import LinkspanError
 
-__all__ = [
-    "ABSENT",
-    "DEFAULT_BOUNDS",
-    "Bounds",
-    "Entry",
-    "Hear",
-    "Record",
-    "Store",
-    "StoreError",
-    "first_number",
-    "shared_secret",
-    "store_time",
-]
-
 ABSENT: Final = 0
 """What `put` expects of a record that must not exist."""
 
@@ -63,7 +49,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_BOUNDS: Final = Bounds()
-Hear: TypeAlias = Callable[[bytes | None], object]
+Receiver: TypeAlias = Callable[[bytes | None], object]
 """Receives what is published, in a thread of the store; None where something may have been missed. It must not block."""
 
 
@@ -118,8 +104,8 @@ class Store(Protocol):
         """Send data to all who are subscribed now, in every process; what one thread publishes arrives in order."""
         ...
 
-    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with what is published from now on; return what ends that."""
+    def subscribe(self, channel: str, receive: Receiver) -> Callable[[], None]:
+        """Call `receive` with what is published from now on; return what ends that."""
         ...
 
     def now(self) -> float:
@@ -143,6 +129,20 @@ def store_time(store: Store) -> float:
     """Return the seconds since 1970 by the clock of a store; by that of this machine where a store of one's own has none."""
     now: Callable[[], float] = getattr(store, "now", time.time)
     return now()
+
+
+Due: TypeAlias = tuple[str, str, float | None]
+"""A queue, a key of it, and when that is due; None takes it out."""
+
+
+def schedule_together(store: Store, changes: Sequence[Due]) -> None:
+    """Do what `schedule` does for several keys: in one step where a store has an operation of this name, else in this order."""
+    together: Callable[[Sequence[Due]], None] | None = getattr(store, "schedule_together", None)
+    if together is not None:
+        together(changes)
+        return
+    for queue, key, at in changes:
+        store.schedule(queue, key, at)
 
 
 def shared_secret(store: Store, name: str) -> bytes:

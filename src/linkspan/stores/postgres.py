@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -18,14 +18,16 @@ from linkspan.errors import LinkspanError, import_problem
 from linkspan.runtime.forks import keep, renew
 from linkspan.runtime.unexpected import Unexpected
 from linkspan.stores.clock import StoreClock
-from linkspan.stores.port import Hear, StoreError
-from linkspan.stores.sql import SqlStore, tables
+from linkspan.stores.port import Due, Receiver, StoreError
+from linkspan.stores.sql import SCHEDULE, SqlStore, tables
 from linkspan.stores.subscribers import MISSED, Subscribers, pause_after
-
-__all__ = ["PostgresStore", "library", "schema"]
 
 _INLINE: Final = 5000
 """Bytes of a message that go with its notification, whose payload is below 8000 characters; a larger one is a row."""
+_NOTIFY_LARGE: Final = (
+    "WITH kept AS (INSERT INTO {p}messages (channel, data, at) VALUES (?, ?, ?) RETURNING id) "
+    "SELECT pg_notify(?, '#' || id || ' ' || ?::text) FROM kept"
+)
 _WAIT: Final = 0.5
 _MISSING: Final = "{} cannot be made in PostgreSQL: let a user who may run what `linkspan store schema URL` prints ({})"
 _LATE: Final = 1.0
@@ -84,7 +86,7 @@ class PostgresStore(SqlStore):
         self._purged = self._failed = 0.0
         self._in_transaction = False
         self._subscribers = Subscribers()
-        self._listener: _Listener | None = None
+        self._listener: _PostgresListener | None = None
 
     # Statements.
 
@@ -177,34 +179,46 @@ class PostgresStore(SqlStore):
         except StoreError as problem:
             raise StoreError(_MISSING.format(", ".join(missing), problem)) from None
 
+    def schedule_together(self, changes: Sequence[Due]) -> None:
+        """Let keys be due at a time, or take them out, in one statement. No key is there twice."""
+        gone = [each for queue, key, at in changes if at is None for each in (queue, key)]
+        put = [each for change in changes if change[-1] is not None for each in change]
+        statements: list[str] = []
+        if gone:
+            statements.append(f"DELETE FROM {{p}}schedule WHERE (queue, key) IN ({_rows('(?, ?)', len(gone) // 2)})")
+        if put:
+            statements.append(SCHEDULE.replace("(?, ?, ?)", _rows("(?, ?, ?)", len(put) // 3)))
+        if len(statements) == 2:
+            statements = [f"WITH gone AS ({statements[0]}) {statements[1]}"]
+        for statement in statements:
+            self._run(statement, *gone, *put)
+
     # Channels.
 
     def publish(self, channel: str, data: bytes) -> None:
         """Send data to all who are subscribed, in every process: they are notified in the order of commits."""
-        with self._transaction():
-            where = "="
-            if len(data) <= _INLINE:
-                where += binascii.b2a_base64(data, newline=False).decode()
-            else:
-                statement = "INSERT INTO {p}messages (channel, data, at) VALUES (?, ?, ?) RETURNING id"
-                where = f"#{self._run(statement, channel, data, self._now())[0][0]}"
-            self._run("SELECT pg_notify(?, ?)", f"{self._namespace}_channels", f"{where} {channel}")
+        to = f"{self._namespace}_channels"
+        if len(data) <= _INLINE:
+            said = binascii.b2a_base64(data, newline=False).decode()
+            self._run("SELECT pg_notify(?, ?)", to, f"={said} {channel}")
+        else:
+            self._run(_NOTIFY_LARGE, channel, data, self._now(), to, channel)
         self._purge_if_due()
 
-    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with what is published from now on."""
+    def subscribe(self, channel: str, receive: Receiver) -> Callable[[], None]:
+        """Call `receive` with what is published from now on."""
         with self._lock:
             self._open()
             if self._listener is None:
                 try:
-                    self._listener = _Listener(self, self._library.Error, self._namespace, self._subscribers)
+                    self._listener = _PostgresListener(self, self._library.Error, self._namespace, self._subscribers)
                 except self._library.Error as problem:
                     raise _failed(problem) from None
-            self._subscribers.add(channel, hear)
+            self._subscribers.add(channel, receive)
 
         def leave() -> None:
             with self._lock:
-                self._subscribers.remove(channel, hear)
+                self._subscribers.remove(channel, receive)
                 if not self._subscribers and self._listener is not None:
                     self._listener.stopped.set()
                     self._listener = None
@@ -227,7 +241,7 @@ class PostgresStore(SqlStore):
                 self._connection.close()
 
 
-class _Listener:
+class _PostgresListener:
     """Receives notifications in a thread, on a connection of its own, which is opened again when it is lost."""
 
     def __init__(self, store: PostgresStore, error: type[Exception], namespace: str, subscribers: Subscribers) -> None:
@@ -247,7 +261,11 @@ class _Listener:
 
     def _connected(self) -> Any:
         connection = self._store.connect()
-        connection.execute(self._listen)
+        try:
+            connection.execute(self._listen)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _run(self) -> None:
@@ -278,6 +296,10 @@ class _Listener:
         where, channel = payload.split(" ", 1)
         data = binascii.a2b_base64(where[1:]) if where[0] == "=" else self._store.message(int(where[1:]))
         self._subscribers.deliver(channel, data)
+
+
+def _rows(row: str, count: int) -> str:
+    return ", ".join([row] * count)
 
 
 def _failed(problem: Exception) -> StoreError:

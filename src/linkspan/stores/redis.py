@@ -18,10 +18,17 @@ from linkspan.errors import LinkspanError, import_problem
 from linkspan.runtime.forks import keep, renew
 from linkspan.runtime.unexpected import Unexpected
 from linkspan.stores.clock import StoreClock
-from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, StoreError, first_number, shared_secret
+from linkspan.stores.port import (
+    DEFAULT_BOUNDS,
+    Bounds,
+    Entry,
+    Receiver,
+    Record,
+    StoreError,
+    first_number,
+    shared_secret,
+)
 from linkspan.stores.subscribers import MISSED, Subscribers, pause_after
-
-__all__ = ["RedisStore", "library"]
 
 _WAIT: Final = 0.5
 """Seconds after which the thread of the subscribers looks whether it is still needed."""
@@ -103,7 +110,7 @@ class RedisStore:
         self._client = self._open()
         self._lock = threading.Lock()
         self._subscribers = Subscribers()
-        self._listener: _Listener | None = None
+        self._listener: _RedisListener | None = None
         self._put, self._delete, self._append = map(self._client.register_script, (_PUT, _DELETE, _APPEND))
 
     def _do(self, operation: Callable[[Any], Any]) -> Any:
@@ -182,18 +189,18 @@ class RedisStore:
         """Send data to all who are subscribed, in every process."""
         self._do(lambda client: client.publish(self._key("channel", channel), data))
 
-    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with what is published from now on."""
+    def subscribe(self, channel: str, receive: Receiver) -> Callable[[], None]:
+        """Call `receive` with what is published from now on."""
         with self._lock:
-            listener = self._listener = self._listener or _Listener(
+            listener = self._listener = self._listener or _RedisListener(
                 self._open(), self._errors, self._prefix, self._subscribers
             )
             is_first = channel not in self._subscribers.channels()
-            self._subscribers.add(channel, hear)
+            self._subscribers.add(channel, receive)
 
         def leave() -> None:
             with self._lock:
-                if self._subscribers.remove(channel, hear) and self._listener is listener:
+                if self._subscribers.remove(channel, receive) and self._listener is listener:
                     listener.leave(channel)
                     if not self._subscribers:
                         listener.stopped.set()
@@ -216,7 +223,7 @@ class RedisStore:
             self._client.close()
 
 
-class _Listener:
+class _RedisListener:
     """Receives messages in a thread, on a connection of its own, which it opens again when it is lost."""
 
     def __init__(self, client: Any, errors: tuple[type[Exception], ...], prefix: str, subscribers: Subscribers) -> None:
@@ -229,7 +236,6 @@ class _Listener:
         self._confirmed = threading.Condition()
         self._channels: set[str] = set()
         """Those that the server has confirmed."""
-        self._client = client
         self._pubsub = client.pubsub()
         self._thread: threading.Thread | None = None
 
@@ -269,8 +275,7 @@ class _Listener:
             except Exception as error:
                 self.stopped.wait(unexpected.log(error))
                 self._subscribers.missed()
-        self._pubsub.close()
-        self._client.close()
+        self._pubsub.close()  # with its connection, the only one of its client
 
     def _receive(self, message: Any) -> None:
         """Take a message or a confirmation; a second one of the same channel follows a connection that was lost."""

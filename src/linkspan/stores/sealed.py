@@ -13,9 +13,18 @@ from contextlib import suppress
 from typing import Any, Final
 
 from linkspan.errors import LinkspanError, import_problem
-from linkspan.stores.port import DEFAULT_BOUNDS, Bounds, Entry, Hear, Record, Store, StoreError, store_time
-
-__all__ = ["SealedStore"]
+from linkspan.stores.port import (
+    DEFAULT_BOUNDS,
+    Bounds,
+    Due,
+    Entry,
+    Receiver,
+    Record,
+    Store,
+    StoreError,
+    schedule_together,
+    store_time,
+)
 
 _NONCE: Final = 12
 _LEAST: Final = 16
@@ -84,6 +93,10 @@ class SealedStore:
         """Let a key be due at a time."""
         self._store.schedule(queue, key, at)
 
+    def schedule_together(self, changes: Sequence[Due]) -> None:
+        """Do the same for several keys."""
+        schedule_together(self._store, changes)
+
     def due(self, queue: str, now: float, limit: int) -> Sequence[str]:
         """Return the keys that are due."""
         return self._store.due(queue, now, limit)
@@ -100,15 +113,15 @@ class SealedStore:
         """Send data to all who are subscribed."""
         self._store.publish(channel, self._seal(f"channel {channel}", data))
 
-    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with what is published; None for what was not sealed with this key."""
+    def subscribe(self, channel: str, receive: Receiver) -> Callable[[], None]:
+        """Call `receive` with what is published; None for what was not sealed with this key."""
 
         def opened(data: bytes | None) -> None:
             try:
                 found = None if data is None else self._open(f"channel {channel}", data)
             except StoreError:
                 found = None
-            hear(found)
+            receive(found)
 
         return self._store.subscribe(channel, opened)
 

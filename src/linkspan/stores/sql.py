@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from linkspan.stores.port import ABSENT, DEFAULT_BOUNDS, Bounds, Entry, Record, StoreError, first_number, shared_secret
 
-__all__ = ["NEVER", "SqlStore", "tables"]
-
 NEVER: Final = 1e18
 """When a record expires that has no time to live."""
 _PURGE: Final = 30.0
@@ -50,7 +48,7 @@ _PUT_EXPECTED: Final = (
     "UPDATE {p}records SET value = ?, version = version + 1, expires = ? WHERE key = ? AND version = ? AND expires > ? "
     "RETURNING version"
 )
-_SCHEDULE: Final = (
+SCHEDULE: Final = (
     "INSERT INTO {p}schedule (queue, key, at) VALUES (?, ?, ?) ON CONFLICT (queue, key) DO UPDATE SET at = excluded.at"
 )
 _APPEND: Final = (
@@ -110,7 +108,7 @@ class SqlStore:
         if at is None:
             self._run("DELETE FROM {p}schedule WHERE queue = ? AND key = ?", queue, key)
         else:
-            self._run(_SCHEDULE, queue, key, at)
+            self._run(SCHEDULE, queue, key, at)
 
     def due(self, queue: str, now: float, limit: int) -> Sequence[str]:
         """Return the keys that are due."""

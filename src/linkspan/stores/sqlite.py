@@ -21,11 +21,9 @@ from typing import Any, Final
 
 from linkspan.runtime.forks import NO_FORK, keep, renew
 from linkspan.runtime.unexpected import Unexpected
-from linkspan.stores.port import Hear, StoreError
+from linkspan.stores.port import Receiver, StoreError
 from linkspan.stores.sql import SqlStore, tables
 from linkspan.stores.subscribers import MISSED, Subscribers
-
-__all__ = ["SqliteStore"]
 
 _POLL: Final = 0.05
 _POLL_SOON: Final = 0.005
@@ -44,28 +42,12 @@ _without_prefix: Final = cache(partial(str.format, p=""))
 _TABLES: Final = tables("BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT")
 
 
-class _Lock:
-    """A reentrant lock that no other thread holds while a process forks.
-
-    SQLite remembers for the whole process which locks of a file it has, and would have them for ever in the child.
-    """
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        NO_FORK.__enter__()
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        NO_FORK.__exit__()
-
-
 class SqliteStore(SqlStore):
-    """The store. It is private to its owner: what is in it is as secret as the process."""
+    """The store. It is private to its owner: what is in it is as secret as the process.
+
+    No other thread holds its lock while a process forks: SQLite remembers for the whole process which locks of a file it has, and
+    would have them for ever in the child.
+    """
 
     quick = True
 
@@ -81,25 +63,24 @@ class SqliteStore(SqlStore):
         self._connection: sqlite3.Connection | None = None
         self.start_afresh()
         renew(self)
-        with self._lock:
+        with NO_FORK, self._lock:
             self._open()
 
     def start_afresh(self) -> None:
         """Be without a connection, and without subscribers: in a forked child they are the parent's."""
         if self._connection is not None:
             keep(self._connection)
-        self._lock = _Lock()
+        self._lock = threading.RLock()
         self._connection = None
         self._file: tuple[int, int] | None = None
-        self._looked = self._purged = 0.0
+        self._checked = self._purged = 0.0
         self._in_transaction = self._is_locked = False
         self._subscribers = Subscribers()
-        self._poller: _Poller | None = None
+        self._poller: _MessagePoller | None = None
 
     # Statements.
 
-    def _now(self) -> float:
-        return time.time()
+    _now = staticmethod(time.time)  # pyright: ignore[reportAssignmentType]: called as a method, without a frame of ours
 
     def _open(self) -> sqlite3.Connection:
         """Return the connection, a new one if there is none or the file was replaced. With the lock."""
@@ -107,9 +88,9 @@ class SqliteStore(SqlStore):
             raise StoreError("the store was closed")
         now = time.monotonic()
         if self._connection is not None:
-            if self._in_transaction or now - self._looked < _LOOK_AT_FILE:
+            if self._in_transaction or now - self._checked < _LOOK_AT_FILE:
                 return self._connection
-            self._looked = now
+            self._checked = now
             if self._file == _identity(self._path):
                 return self._connection
             logging.getLogger("linkspan.stores").warning("%s was deleted or replaced: what it held is lost", self._path)
@@ -119,13 +100,15 @@ class SqliteStore(SqlStore):
             for statement in _TABLES.values():
                 self._connection.execute(statement)
         except (sqlite3.Error, OSError) as problem:
+            if self._connection is not None:
+                self._connection.close()
             self._connection = None
             raise _failed(self._path, problem) from None
-        self._file, self._looked, self._is_locked = _identity(self._path), now, False
+        self._file, self._checked, self._is_locked = _identity(self._path), now, False
         return self._connection
 
     def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with NO_FORK, self._lock:
             connection = self._open()
             try:
                 rows = connection.execute(_without_prefix(statement), values).fetchall()
@@ -144,7 +127,7 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        with self._lock:
+        with NO_FORK, self._lock:
             self._run("BEGIN IMMEDIATE")
             self._in_transaction = True
             try:
@@ -165,7 +148,7 @@ class SqliteStore(SqlStore):
 
     def _empty_log(self) -> None:
         """Move the write-ahead log into the file, unless another process reads it for longer: the next write tries again."""
-        with self._lock:
+        with NO_FORK, self._lock:
             connection, before = self._open(), self._is_locked
             self._wait_at_most(connection, min(_LOCKED, self._busy_timeout))
             try:
@@ -178,38 +161,37 @@ class SqliteStore(SqlStore):
 
     def publish(self, channel: str, data: bytes) -> None:
         """Send data to all who are subscribed, in every process."""
-        with self._lock:
+        with NO_FORK, self._lock:
             written = None
             while self._open() is not written:
                 self._run("INSERT INTO {p}messages (channel, data, at) VALUES (?, ?, ?)", channel, data, self._now())
                 # Look at the file again: subscribers that have opened a new one do not see what is written to the old one.
-                written, self._looked = self._connection, 0.0
+                written, self._checked = self._connection, 0.0
         self._purge_if_due()
 
-    def subscribe(self, channel: str, hear: Hear) -> Callable[[], None]:
-        """Call `hear` with what is published from now on."""
-        with self._lock:
+    def subscribe(self, channel: str, receive: Receiver) -> Callable[[], None]:
+        """Call `receive` with what is published from now on."""
+        with NO_FORK, self._lock:
             self._open()
             if self._poller is None:
-                self._poller = _Poller(self._path, self._busy_timeout, self._subscribers)
-            self._subscribers.add(channel, hear)
+                self._poller = _MessagePoller(self._path, self._busy_timeout, self._subscribers)
+            self._subscribers.add(channel, receive)
 
         def leave() -> None:
-            with self._lock:
-                self._subscribers.remove(channel, hear)
+            with NO_FORK, self._lock:
+                self._subscribers.remove(channel, receive)
                 if not self._subscribers and self._poller is not None:
                     self._poller.stopped.set()
                     self._poller = None
 
         return leave
 
-    def now(self) -> float:
-        """Return the seconds since 1970: all processes are on one machine, and have its clock."""
-        return self._now()
+    now = staticmethod(time.time)
+    """All processes are on one machine, and have its clock."""
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
+        with NO_FORK, self._lock:
             self._closed = True
             self._subscribers.clear()
             if self._poller is not None:
@@ -219,7 +201,7 @@ class SqliteStore(SqlStore):
             self._poller = self._connection = None
 
 
-class _Poller:
+class _MessagePoller:
     """Reads new messages in a thread, with a connection of its own: a connection does not see its own changes."""
 
     def __init__(self, path: Path, busy_timeout: float, subscribers: Subscribers) -> None:
@@ -234,27 +216,26 @@ class _Poller:
         self._last: int = 0
         self._lively_until = 0.0
         try:
-            connection = self._connect()
-        except (sqlite3.Error, OSError) as problem:
-            raise _failed(path, problem) from None
-        try:
+            self._connect()
             threading.Thread(target=self._run, name="linkspan-store", daemon=True).start()
-        except RuntimeError:
-            connection.close()
+        except (sqlite3.Error, OSError) as problem:
+            self._close()
+            raise _failed(path, problem) from None
+        except RuntimeError:  # the system has no more threads
+            self._close()
             raise
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> None:
         self._connection = connection = _connect(self._path, self._busy_timeout)
-        self._file, self._looked = _identity(self._path), time.monotonic()
+        self._file, self._checked = _identity(self._path), time.monotonic()
         self._version = connection.execute("PRAGMA data_version").fetchone()[0]
         self._last = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()[0]
-        return connection
 
     def _run(self) -> None:
         unexpected = Unexpected("linkspan.stores", MISSED)
         while not self.stopped.wait(_POLL_SOON if time.monotonic() < self._lively_until else _POLL):
             try:
-                self._look(self._connection)
+                self._check_file(self._connection)
             except (sqlite3.Error, OSError):  # the next look opens the file anew
                 self._close()
             except Exception as error:
@@ -268,7 +249,7 @@ class _Poller:
                 self._connection.close()
             self._connection = None
 
-    def _look(self, connection: sqlite3.Connection | None) -> None:
+    def _check_file(self, connection: sqlite3.Connection | None) -> None:
         """Deliver what is new. Raises: sqlite3.Error, OSError."""
         with NO_FORK:
             found = self._read(connection)
@@ -283,8 +264,8 @@ class _Poller:
     def _read(self, connection: sqlite3.Connection | None) -> list[tuple[int, str, bytes]] | None:
         """Return the new messages; None where the file had to be opened anew. Raises: sqlite3.Error, OSError."""
         now = time.monotonic()
-        if connection is not None and now - self._looked >= _LOOK_AT_FILE:
-            self._looked = now
+        if connection is not None and now - self._checked >= _LOOK_AT_FILE:
+            self._checked = now
             if self._file != _identity(self._path):
                 connection.close()
                 connection = None
@@ -312,9 +293,8 @@ def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 break
-            except (
-                sqlite3.OperationalError
-            ):  # another process changes the mode just now, for which SQLite does not wait
+            except sqlite3.OperationalError:
+                # Another process changes the mode just now, for which SQLite does not wait.
                 if time.monotonic() >= give_up:
                     raise
                 time.sleep(0.01)

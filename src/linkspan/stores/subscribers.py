@@ -7,9 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from linkspan.stores.port import Hear
-
-__all__ = ["MISSED", "Subscribers", "pause_after"]
+from linkspan.stores.port import Receiver
 
 MISSED: Final = "subscribers of a store may have missed something"
 """What the log has of an exception that a thread of a store does not expect."""
@@ -23,7 +21,7 @@ class Subscribers:
     def __init__(self) -> None:
         """Begin without any."""
         self._lock = threading.Lock()
-        self._by_channel: dict[str, list[Hear]] = {}
+        self._by_channel: dict[str, list[Receiver]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_channel)
@@ -33,18 +31,18 @@ class Subscribers:
         with self._lock:
             return list(self._by_channel)
 
-    def add(self, channel: str, hear: Hear) -> None:
+    def add(self, channel: str, receive: Receiver) -> None:
         """Add one."""
         with self._lock:
-            self._by_channel.setdefault(channel, []).append(hear)
+            self._by_channel.setdefault(channel, []).append(receive)
 
-    def remove(self, channel: str, hear: Hear) -> bool:
+    def remove(self, channel: str, receive: Receiver) -> bool:
         """Remove one; return whether it was the last of its channel."""
         with self._lock:
             others = self._by_channel.get(channel, [])
-            if hear not in others:
+            if receive not in others:
                 return False
-            others.remove(hear)
+            others.remove(receive)
             if others:
                 return False
             del self._by_channel[channel]
@@ -59,8 +57,8 @@ class Subscribers:
         """Call the subscribers of a channel."""
         with self._lock:
             concerned = list(self._by_channel.get(channel, ()))
-        for hear in concerned:
-            _call(hear, data)
+        for receive in concerned:
+            _call(receive, data)
 
     def missed(self) -> None:
         """Notify all that they may have missed something."""
@@ -73,8 +71,8 @@ def pause_after(failures: int) -> float:
     return min(0.05 * 2.0 ** min(failures, 10), _LONGEST_PAUSE)
 
 
-def _call(hear: Callable[[bytes | None], object], data: bytes | None) -> None:
+def _call(receive: Callable[[bytes | None], object], data: bytes | None) -> None:
     try:
-        hear(data)
+        receive(data)
     except Exception:  # it must not cost the others their messages
         logging.getLogger("linkspan.stores").exception("a subscriber of a store raised")

@@ -23,7 +23,7 @@ from linkspan.errors import (
     RemoteProtocolError,
 )
 from linkspan.revisions.modern import SUBSCRIPTION_ID
-from linkspan.testing.recorder import Entry, read_transcript
+from linkspan.testing.recorder import RecordedLine, read_transcript
 from linkspan.text import did_you_mean
 from linkspan.types.base import ABSENT, JSON, META_PREFIX, JSONObject, is_array, is_object
 from linkspan.wire.framing import LineReader, TooLong
@@ -46,8 +46,6 @@ from linkspan.wire.values import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from linkspan.core.call import Call, Event
 
-__all__ = ["Playback", "Player"]
-
 
 LISTEN: Final = "subscriptions/listen"
 _NEVER_COMPARED: Final = ("progressToken", "traceparent", "tracestate", "baggage")
@@ -55,13 +53,13 @@ _SHOWN: Final = 60
 _DIFFERENCES: Final = 3
 
 
-class Awaits(msgspec.Struct, frozen=True):
+class AwaitsAnswer(msgspec.Struct, frozen=True):
     """Go on when the client has answered the server's request of this recorded id."""
 
     id: RequestId
 
 
-Step: TypeAlias = JSONObject | Awaits
+Step: TypeAlias = JSONObject | AwaitsAnswer
 """A message to send, as it was recorded, or something to wait for."""
 
 
@@ -102,9 +100,9 @@ def read_id(members: JSON, name: str) -> RequestId | None:
 # Reading.
 
 
-def read_exchanges(entries: Iterable[Entry]) -> list[Exchange]:
+def read_exchanges(entries: Iterable[RecordedLine]) -> list[Exchange]:
     """Match each message of the server to the message of the client to which it belongs."""
-    reader = _Reader()
+    reader = _PlayedReader()
     for entry in entries:
         for message in entry.message if is_array(entry.message) else [entry.message]:
             if is_object(message) and entry.side == "client":
@@ -114,7 +112,7 @@ def read_exchanges(entries: Iterable[Entry]) -> list[Exchange]:
     return reader.finish()
 
 
-class _Reader:
+class _PlayedReader:
     def __init__(self) -> None:
         self._all: list[Exchange] = []
         self._open: dict[RequestId | None, Exchange] = {}
@@ -125,7 +123,7 @@ class _Reader:
         if not isinstance(method, str):
             exchange = self._asked.pop(request_id, None)
             if exchange is not None and request_id is not None:
-                exchange.steps.append(Awaits(request_id))
+                exchange.steps.append(AwaitsAnswer(request_id))
             return
         if method == "notifications/cancelled":
             self._open.pop(read_id(params, "requestId"), None)
@@ -234,7 +232,9 @@ class Player:
     with Client(Player("dice.transcript")) as client: ...
     """
 
-    def __init__(self, recording: str | os.PathLike[str] | Iterable[Entry], *, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, recording: str | os.PathLike[str] | Iterable[RecordedLine], *, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
         """Read a transcript file, or take its entries. Raises: OSError; ValueError that names the line."""
         self.name = "recording"
         if isinstance(recording, str | os.PathLike):
@@ -252,7 +252,7 @@ class Player:
         return Playback(self._exchanges, self.limits)
 
 
-class _Run:
+class _PlayedRun:
     """One exchange, being played for one message of the client."""
 
     __slots__ = ("answered", "asked", "at", "exchange", "id")
@@ -273,8 +273,8 @@ class Playback:
         self._limits = limits
         self._reader = LineReader(limits.max_line_bytes)
         self._played: set[Exchange] = set()
-        self._open: dict[RequestId | None, _Run] = {}
-        self._unanswered: dict[RequestId | None, _Run] = {}
+        self._open: dict[RequestId | None, _PlayedRun] = {}
+        self._unanswered: dict[RequestId | None, _PlayedRun] = {}
         self._tokens: dict[RequestId | None, RequestId | None] = {}
         self._listening: dict[RequestId, RequestId] = {}
         self._out: list[bytes] = []
@@ -376,7 +376,7 @@ class Playback:
             return
         exchange = self._choose(rpc.method, params, is_request=True)
         if exchange is not None:
-            run = self._open[rpc.id] = _Run(exchange, rpc.id)
+            run = self._open[rpc.id] = _PlayedRun(exchange, rpc.id)
             # How the client calls now what the recording calls by other ids.
             if exchange.token is not None:
                 self._tokens[exchange.token] = read_id(_meta(params), "progressToken")
@@ -406,18 +406,18 @@ class Playback:
             return
         exchange = self._choose(message.method, params, is_request=False)
         if exchange is not None:
-            self._advance(_Run(exchange, None))
+            self._advance(_PlayedRun(exchange, None))
 
     # What it gets for it.
 
-    def _advance(self, run: _Run, *, closing: bool = False) -> None:
+    def _advance(self, run: _PlayedRun, *, closing: bool = False) -> None:
         """Play on, up to the end or to something that has to be waited for."""
         steps = run.exchange.steps
         while run.at < len(steps):
             if run.id is not None and self._open.get(run.id) is not run and not run.answered:
                 return  # the client has cancelled it; what follows the answer is wanted in any case
             step = steps[run.at]
-            if isinstance(step, Awaits):
+            if isinstance(step, AwaitsAnswer):
                 if run.asked.get(step.id) in self._unanswered:
                     return
             elif "method" in step:
@@ -430,7 +430,7 @@ class Playback:
                 self._out.append(encode({**self._readdressed(step, "result"), "id": run.id}))
             run.at += 1
 
-    def _send(self, run: _Run, step: JSONObject) -> None:
+    def _send(self, run: _PlayedRun, step: JSONObject) -> None:
         """Send a request or a notification under the ids of today, unless it is about something that is not there."""
         message = self._readdressed(step, "params")
         params = message.get("params")

@@ -28,31 +28,20 @@ from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import Redactor, redact_json
 
-__all__ = [
-    "Entry",
-    "Side",
-    "TranscriptWriter",
-    "format_entry",
-    "parse_transcript",
-    "read_transcript",
-    "write_transcript",
-]
-
-
 Side: TypeAlias = Literal["client", "server"]
 
 _MARKS: dict[Side, str] = {"client": "C", "server": "S"}
 _SIDES: dict[str, Side] = {"C": "client", "S": "server"}
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RecordedLine(msgspec.Struct, frozen=True):
     """One line: who sent it, and the message (an array if it was a batch), as JSON builtins."""
 
     side: Side
     message: JSON
 
 
-def format_entry(entry: Entry, secrets: Iterable[str] = (), *, redacted: bool = True) -> str:
+def format_entry(entry: RecordedLine, secrets: Iterable[str] = (), *, redacted: bool = True) -> str:
     """Return the line of an entry, newline included, without its secrets unless `redacted` is False.
 
     Raises: TypeError if the message cannot be encoded as JSON.
@@ -61,9 +50,9 @@ def format_entry(entry: Entry, secrets: Iterable[str] = (), *, redacted: bool = 
     return f"{_MARKS[entry.side]}: {msgspec.json.format(encode(message), indent=0).decode()}\n"
 
 
-def parse_transcript(text: str, name: str = "transcript") -> list[Entry]:
+def parse_transcript(text: str, name: str = "transcript") -> list[RecordedLine]:
     """Read the lines of a transcript. Raises: ValueError that names the line, with `name` as its file."""
-    entries: list[Entry] = []
+    entries: list[RecordedLine] = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -74,19 +63,21 @@ def parse_transcript(text: str, name: str = "transcript") -> list[Entry]:
             message: JSON = msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError) as error:
             raise ValueError(f"{name}:{number}: {error}") from None
-        entries.append(Entry(_SIDES[mark], {"jsonrpc": "2.0", **message} if is_object(message) else message))
+        entries.append(RecordedLine(_SIDES[mark], {"jsonrpc": "2.0", **message} if is_object(message) else message))
     return entries
 
 
-def read_transcript(path: str | os.PathLike[str]) -> list[Entry]:
+def read_transcript(path: str | os.PathLike[str]) -> list[RecordedLine]:
     """Read a transcript file. Raises: OSError; ValueError that names the line."""
     return parse_transcript(Path(path).read_text(encoding="utf-8"), os.fspath(path))
 
 
-def write_transcript(path: str | os.PathLike[str], entries: Iterable[Entry], secrets: Iterable[str] = ()) -> None:
+def write_transcript(
+    path: str | os.PathLike[str], entries: Iterable[RecordedLine], secrets: Iterable[str] = ()
+) -> None:
     """Write a transcript file, without secrets, for its owner only. Raises: OSError."""
     redactor = Redactor(secrets)
-    lines = [format_entry(Entry(each.side, redactor.message(each.message)), redacted=False) for each in entries]
+    lines = [format_entry(RecordedLine(each.side, redactor.message(each.message)), redacted=False) for each in entries]
     with open_private(path) as file:
         file.write("".join(lines))
 
@@ -179,7 +170,7 @@ class TranscriptWriter:
             return f"# The {side} sent more than {_MAX_LINE} bytes in one line.\n"
         try:
             message: JSON = msgspec.json.decode(line)
-            return format_entry(Entry(side, self._redactor.message(message)), redacted=False)
+            return format_entry(RecordedLine(side, self._redactor.message(message)), redacted=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             shown = self._redactor.text(line.decode("utf-8", "backslashreplace"))[:_SHOWN]
             return f"# The {side} sent what is no message: {shown!r}\n"

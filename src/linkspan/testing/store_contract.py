@@ -13,8 +13,6 @@ from typing import Final, TypeAlias
 from linkspan.stores.leases import Lease, amend, claim, create, look
 from linkspan.stores.port import ABSENT, Bounds, Store, StoreError
 
-__all__ = ["CHECKS", "check_store"]
-
 Make: TypeAlias = Callable[[], Store]
 _PATIENCE: Final = 30.0
 _BRIEF: Final = 0.2
@@ -178,24 +176,24 @@ def _appends_of_many_have_positions_of_their_own(make: Make) -> None:
 def _messages_reach_all_subscribers_in_order(make: Make) -> None:
     one, other = make(), make()
     channel, elsewhere = _name("channel"), _name("channel")
-    heard: list[Queue[bytes | None]] = [Queue() for _ in range(4)]
-    leave = one.subscribe(channel, heard[0].put)
-    other.subscribe(channel, heard[1].put)
-    other.subscribe(channel, heard[2].put)
-    other.subscribe(elsewhere, heard[3].put)
+    inboxes: list[Queue[bytes | None]] = [Queue() for _ in range(4)]
+    leave = one.subscribe(channel, inboxes[0].put)
+    other.subscribe(channel, inboxes[1].put)
+    other.subscribe(channel, inboxes[2].put)
+    other.subscribe(elsewhere, inboxes[3].put)
     sent = [b"\x00%d" % number for number in range(20)]
     for each in sent:
         one.publish(channel, each)
-    for inbox in heard[:3]:
+    for inbox in inboxes[:3]:
         found = _received(inbox, len(sent))
         assert found == sent, f"a subscriber received {len(found)} of {len(sent)} messages, or in another order"
     leave()
     leave()
     other.publish(channel, b"last")
     other.publish(elsewhere, b"end")
-    assert _received(heard[1], 1) == [b"last"], "a message did not reach another process"
-    assert _received(heard[3], 1) == [b"end"], "channels are not separate"
-    assert heard[0].empty(), "a subscriber that has left still receives messages"
+    assert _received(inboxes[1], 1) == [b"last"], "a message did not reach another process"
+    assert _received(inboxes[3], 1) == [b"end"], "channels are not separate"
+    assert inboxes[0].empty(), "a subscriber that has left still receives messages"
 
 
 def _subscribers_come_and_go(make: Make) -> None:
@@ -204,12 +202,12 @@ def _subscribers_come_and_go(make: Make) -> None:
 
     def come_and_go(number: int) -> None:
         for turn in range(5):
-            heard: Queue[bytes | None] = Queue()
-            leave = store.subscribe(channel, heard.put)
+            inboxes: Queue[bytes | None] = Queue()
+            leave = store.subscribe(channel, inboxes.put)
             mine = b"%d %d" % (number, turn)
             other.publish(channel, mine)
             try:
-                for _ in iter(partial(heard.get, timeout=_PATIENCE), mine):
+                for _ in iter(partial(inboxes.get, timeout=_PATIENCE), mine):
                     pass  # a message of another
             except Empty:
                 silent.append(number)
@@ -288,8 +286,8 @@ def _all_have_one_clock(make: Make) -> None:
 def _a_closed_store_refuses(make: Make) -> None:
     store, other = make(), make()
     channel = _name("channel")
-    heard: Queue[bytes | None] = Queue()
-    store.subscribe(channel, heard.put)
+    inboxes: Queue[bytes | None] = Queue()
+    store.subscribe(channel, inboxes.put)
     store.close()
     store.close()
     try:
@@ -300,7 +298,7 @@ def _a_closed_store_refuses(make: Make) -> None:
         raise AssertionError("a closed store does not raise StoreError")
     other.publish(channel, b"1")
     assert other.put(_name("record"), b"1"), "closing one handle closed another"
-    assert heard.empty(), "a closed store still delivers"
+    assert inboxes.empty(), "a closed store still delivers"
 
 
 CHECKS: Final[Sequence[Callable[[Make], None]]] = (

@@ -58,9 +58,10 @@ JSONObject: TypeAlias = dict[str, Any]
 """A JSON object."""
 
 Meta: TypeAlias = dict[str, Any]
+"""The `_meta` member: open, its unknown keys are kept."""
+
 META_PREFIX: Final = "io.modelcontextprotocol/"
 """What the keys of the protocol in `_meta` begin with."""
-"""The `_meta` member: open, its unknown keys are kept."""
 
 
 class Wire(msgspec.Struct, omit_defaults=True, rename="camel", frozen=True, dict=True):
@@ -274,6 +275,7 @@ class ToolResultContent(Block, frozen=True, tag_field="type", tag="tool_result")
 
     tool_use_id: str
     content: list[Any]
+    """Each a `ContentBlock`."""
     structured_content: JSON | UnsetType = UNSET
     is_error: bool | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")

@@ -12,8 +12,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
-__all__ = ["html", "markdown", "result_parts"]
-
 _ROWS: Final = 100
 """Rows of a table that are shown."""
 _PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")

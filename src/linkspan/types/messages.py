@@ -29,64 +29,6 @@ from linkspan.types.base import (
     is_array,
 )
 
-__all__ = [
-    "LOG_LEVELS",
-    "CallToolParams",
-    "CallToolResult",
-    "CancelledParams",
-    "CompleteParams",
-    "CompleteResult",
-    "Completion",
-    "CompletionArgument",
-    "CompletionContext",
-    "CreateMessageParams",
-    "CreateMessageResult",
-    "DiscoverResult",
-    "ElicitParams",
-    "ElicitResult",
-    "GetPromptParams",
-    "GetPromptResult",
-    "InitializeParams",
-    "InitializeResult",
-    "InputParams",
-    "ListChangedCapability",
-    "ListParams",
-    "ListPromptsResult",
-    "ListResourceTemplatesResult",
-    "ListResourcesResult",
-    "ListRootsResult",
-    "ListToolsResult",
-    "ListenParams",
-    "LoggingLevel",
-    "LoggingMessageParams",
-    "ModelHint",
-    "ModelPreferences",
-    "Params",
-    "ProgressParams",
-    "Prompt",
-    "PromptArgument",
-    "PromptMessage",
-    "PromptReference",
-    "ReadResourceParams",
-    "ReadResourceResult",
-    "Resource",
-    "ResourceTemplate",
-    "ResourceTemplateReference",
-    "ResourcesCapability",
-    "Root",
-    "SamplingMessage",
-    "ServerCapabilities",
-    "SetLevelParams",
-    "SubscribeParams",
-    "SubscriptionFilter",
-    "Tool",
-    "ToolAnnotations",
-    "ToolAnswer",
-    "ToolChoice",
-    "added_members",
-    "listen_params",
-]
-
 
 class ListChangedCapability(Wire, frozen=True):
     """Whether changes of a list are announced."""
@@ -181,7 +123,7 @@ class CallToolResult(Wire, frozen=True):
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class ToolAnswer:
+class StandsForResult:
     """A value that stands for what a tool answered, such as what a client received. A tool may return one."""
 
     __slots__ = ()

@@ -13,9 +13,12 @@ import msgspec
 from linkspan.types.base import JSONObject, Wire
 from linkspan.types.messages import (
     CallToolParams,
+    CallToolResult,
     CancelledParams,
     CompleteParams,
+    CompleteResult,
     GetPromptParams,
+    GetPromptResult,
     InitializeParams,
     InputParams,
     ListChangedCapability,
@@ -28,6 +31,7 @@ from linkspan.types.messages import (
     Params,
     Prompt,
     ReadResourceParams,
+    ReadResourceResult,
     Resource,
     ResourcesCapability,
     ResourceTemplate,
@@ -36,49 +40,8 @@ from linkspan.types.messages import (
     Tool,
 )
 
-__all__ = [
-    "COMPLETE",
-    "FAIL_IN_RESULT",
-    "FEATURES",
-    "LISTED",
-    "LISTS",
-    "LIST_CHANGED",
-    "MAY_ASK",
-    "METHODS",
-    "NAMED",
-    "OFFERED_WITH",
-    "PROMPT_GET",
-    "PROMPT_LIST",
-    "RESOURCE_LIST",
-    "RESOURCE_READ",
-    "TEMPLATE_LIST",
-    "TOOL_CALL",
-    "TOOL_LIST",
-    "FeatureSpec",
-    "ItemT",
-    "ListSpec",
-    "MethodSpec",
-    "PageT",
-]
-
 ItemT = TypeVar("ItemT", bound=Wire)
 PageT = TypeVar("PageT", bound=Wire)
-
-
-class MethodSpec(msgspec.Struct, frozen=True):
-    """One method, or a notification of clients."""
-
-    name: str
-    params: type[Params] = Params
-    fails_in_result: bool = False
-    """A failure is a result with `isError`, for a model to read, and not an error of the protocol."""
-    needs_offer: bool = True
-    """It does not exist where the server does not offer the capability of its feature."""
-
-    @property
-    def may_ask(self) -> bool:
-        """Whether its result may ask the user something, so that it comes again with the answers."""
-        return issubclass(self.params, InputParams)
 
 
 class ListSpec(msgspec.Struct, Generic[ItemT, PageT], frozen=True, kw_only=True):
@@ -110,6 +73,26 @@ class ListSpec(msgspec.Struct, Generic[ItemT, PageT], frozen=True, kw_only=True)
     def member(self) -> str:
         """The same on the wire."""
         return self.result.__struct_encode_fields__[0]
+
+
+class MethodSpec(msgspec.Struct, frozen=True):
+    """One method, or a notification of clients."""
+
+    name: str
+    params: type[Params] = Params
+    result: type[Wire] | None = None
+    """The shape of its result, where that has members of its own."""
+    about: ListSpec[Any, Any] | None = None
+    """The list that has what its params name."""
+    fails_in_result: bool = False
+    """A failure is a result with `isError`, for a model to read, and not an error of the protocol."""
+    needs_offer: bool = True
+    """It does not exist where the server does not offer the capability of its feature."""
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether its result may ask the user something, so that it comes again with the answers."""
+        return issubclass(self.params, InputParams)
 
 
 class FeatureSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,10 +129,10 @@ PROMPT_LIST: Final = ListSpec(
     method="prompts/list", noun="prompt", key="name", capability="prompts", item=Prompt, result=ListPromptsResult
 )
 
-TOOL_CALL: Final = MethodSpec("tools/call", CallToolParams, fails_in_result=True)
-RESOURCE_READ: Final = MethodSpec("resources/read", ReadResourceParams)
-PROMPT_GET: Final = MethodSpec("prompts/get", GetPromptParams)
-COMPLETE: Final = MethodSpec("completion/complete", CompleteParams, needs_offer=False)
+TOOL_CALL: Final = MethodSpec("tools/call", CallToolParams, CallToolResult, TOOL_LIST, fails_in_result=True)
+RESOURCE_READ: Final = MethodSpec("resources/read", ReadResourceParams, ReadResourceResult, RESOURCE_LIST)
+PROMPT_GET: Final = MethodSpec("prompts/get", GetPromptParams, GetPromptResult, PROMPT_LIST)
+COMPLETE: Final = MethodSpec("completion/complete", CompleteParams, CompleteResult, needs_offer=False)
 
 FEATURES: Final = (
     FeatureSpec(
@@ -197,6 +180,18 @@ METHODS: Final[Mapping[str, MethodSpec]] = {
     )
 }
 """By name: those whose params have members of their own."""
+NOUNS: Final[Mapping[str, str]] = {
+    each.name: each.about.noun for feature in FEATURES for each in feature.methods if each.about is not None
+}
+"""What messages call that which a method is about, by method."""
+ITEM_METHODS: Final[Mapping[str, MethodSpec]] = {
+    each.about.noun: each for feature in FEATURES for each in reversed(feature.methods) if each.about is not None
+}
+"""The method that uses an item, by what messages call that: "tool", "resource", "prompt". The first one of its feature."""
+METHOD_OF: Final[Mapping[type[Params], MethodSpec]] = {
+    each.params: each for feature in FEATURES for each in feature.methods
+}
+"""The method that takes params of a shape."""
 NAMED: Final[Mapping[str, str]] = {
     name: each.params.named_by for name, each in METHODS.items() if each.params.named_by is not None
 }

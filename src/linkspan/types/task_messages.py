@@ -6,8 +6,6 @@ from typing import ClassVar, Final
 
 from linkspan.types.messages import Params
 
-__all__ = ["TASKS", "TaskParams"]
-
 TASKS: Final = "io.modelcontextprotocol/tasks"
 """The id of the extension."""
 

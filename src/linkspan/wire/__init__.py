@@ -1,3 +1,1 @@
 """Bytes to values and back: JSON-RPC messages, line framing, limits. Pure functions and small value types."""
-
-__all__: list[str] = []

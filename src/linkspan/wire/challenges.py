@@ -14,16 +14,6 @@ import msgspec
 
 from linkspan.wire.values import encode_base64
 
-__all__ = [
-    "LONGEST_CHALLENGES",
-    "Challenge",
-    "basic_credentials",
-    "is_scope",
-    "read_challenges",
-    "read_scopes",
-    "write_challenge",
-]
-
 LONGEST_CHALLENGES: Final = 8192
 """Characters of a WWW-Authenticate header that are read."""
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"

@@ -6,8 +6,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["COMMENT", "EventReader", "LineReader", "ServerSentEvent", "TooLong", "encode_event"]
-
 _HEAD: Final = 4096
 _TAIL: Final = 1024
 

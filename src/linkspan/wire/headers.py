@@ -18,26 +18,6 @@ import msgspec
 
 from linkspan.types.base import JSON, is_object
 
-__all__ = [
-    "Authority",
-    "BadEncoding",
-    "Origin",
-    "accepts",
-    "agrees",
-    "decode_value",
-    "encode_value",
-    "is_forwarded",
-    "is_loopback",
-    "join_lines",
-    "media_type",
-    "parse_authority",
-    "parse_origin",
-    "split_target",
-    "unknown_coding",
-    "value_at",
-    "wants_page",
-]
-
 _REMEMBERED: Final = 128
 """Header values that are understood once: nearly all clients send the same few."""
 _OF_PROXIES: Final = ("forwarded", "via", "x-real-ip")

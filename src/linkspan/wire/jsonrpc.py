@@ -21,34 +21,6 @@ from linkspan.types.base import ABSENT, JSON, is_array, is_object
 from linkspan.wire.framing import TooLong
 from linkspan.wire.values import DEFAULT_LIMITS, Limits, to_builtins
 
-__all__ = [
-    "NOTIFICATION",
-    "SLACK",
-    "Batch",
-    "ErrorResponse",
-    "Kind",
-    "Malformed",
-    "Message",
-    "Notification",
-    "Remains",
-    "RequestId",
-    "Response",
-    "RpcRequest",
-    "check_utf8",
-    "decode",
-    "encode",
-    "encode_batch",
-    "encode_error",
-    "encode_notification",
-    "encode_request",
-    "encode_response",
-    "has_few_brackets",
-    "identify",
-    "most_depth",
-    "repeated",
-    "unreadable",
-]
-
 RequestId: TypeAlias = int | str
 
 
@@ -110,7 +82,7 @@ class Batch(msgspec.Struct, frozen=True):
     messages: list[Message]
 
 
-class _Envelope(msgspec.Struct):
+class _AnyMessage(msgspec.Struct):
     jsonrpc: str
     id: RequestId | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
@@ -125,7 +97,7 @@ class _ErrorBody(msgspec.Struct):
     data: Any = None
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
+_envelope = msgspec.json.Decoder(_AnyMessage)
 _error_body = msgspec.json.Decoder(_ErrorBody)
 _elements = msgspec.json.Decoder(list[Raw])
 _anything = msgspec.json.Decoder()
@@ -200,7 +172,7 @@ def unreadable(line: TooLong, problem: str) -> Malformed:
     return Malformed(PARSE_ERROR, problem, remains.id, remains.kind or "unknown")
 
 
-def _notification(envelope: _Envelope, line: bytes) -> Message:
+def _notification(envelope: _AnyMessage, line: bytes) -> Message:
     """Return the notification, or what is wrong with a message that is neither it nor a valid request."""
     request_id, method, params = envelope.id, envelope.method, envelope.params
     known_id = None if request_id is UNSET else request_id
@@ -224,7 +196,7 @@ def _ambiguous(name: str, known_id: RequestId | None) -> Malformed:
     return Malformed(INVALID_REQUEST, f"Invalid Request: {problem}", None if name == "id" else known_id)
 
 
-def _response(envelope: _Envelope, line: bytes) -> Message:
+def _response(envelope: _AnyMessage, line: bytes) -> Message:
     result = envelope.result
     known_id = None if envelope.id is UNSET else envelope.id
     has_result, has_error = result is not UNSET, envelope.error is not UNSET

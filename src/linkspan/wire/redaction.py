@@ -11,23 +11,6 @@ from typing import Final
 from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
-__all__ = [
-    "HIDDEN",
-    "INVISIBLE",
-    "REDACTED",
-    "Redactor",
-    "belongs",
-    "is_secret_field",
-    "is_secret_name",
-    "neutral",
-    "neutral_json",
-    "one_line",
-    "redact",
-    "redact_json",
-    "revealed",
-    "revealed_line",
-]
-
 REDACTED: Final = "[redacted]"
 
 _SHORTEST: Final = 6

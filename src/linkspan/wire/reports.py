@@ -14,8 +14,6 @@ import msgspec
 
 from linkspan.wire.redaction import redact
 
-__all__ = ["VARIABLE", "Report", "ReportReader", "encode_report"]
-
 VARIABLE: Final = "LINKSPAN_REPORT"
 """The environment variable that asks a server for reports; the server removes it, so that no other process inherits it."""
 _MARK: Final = "\x1e"

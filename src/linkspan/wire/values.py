@@ -36,19 +36,6 @@ from linkspan.types.messages import (
     SamplingMessage,
 )
 
-__all__ = [
-    "DEFAULT_LIMITS",
-    "Limits",
-    "decode_content",
-    "decode_open",
-    "encode_base64",
-    "encode_base64url",
-    "from_builtins",
-    "key_of",
-    "sha256_base64url",
-    "to_builtins",
-]
-
 T = TypeVar("T", bound=Wire)
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -253,15 +240,13 @@ class Limits(msgspec.Struct, frozen=True):
     """Messages in one JSON-RPC batch (only one revision has batches)."""
 
     max_running: int = 1024
-    """Calls at work on one connection. At the bound further requests wait on a byte stream, and are refused over HTTP.
-
-    As many more may wait for a handshake client's answers; at that bound no more questions are asked.
-    For a client: questions of its server that are at work; more are refused."""
+    """Calls at work on one connection. Over stdio, more requests wait; over HTTP, they are refused. As many more calls
+    may wait for answers of a handshake client; then no more questions are asked. A client refuses more questions of its
+    server than this."""
 
     max_held_bytes: int = 16 * 1024 * 1024
-    """Requests on a byte stream that wait because `max_running` calls are at work: their lines, and 1 KiB for each.
-
-    Beyond, requests are refused, and notifications with a handler are dropped."""
+    """Requests over stdio that wait because of `max_running`: their bytes, and 1 KiB for each. More requests are refused,
+    more notifications are dropped."""
 
     max_subscriptions: int = 1000
     """Open `subscriptions/listen` requests and subscribed resources, each, on one connection."""
@@ -270,7 +255,13 @@ class Limits(msgspec.Struct, frozen=True):
     """Rounds of questions to the user that one request may need."""
 
     input_timeout: float = 600.0
-    """Seconds that a handshake client has to answer one server request."""
+    """Seconds that a handshake client has to answer one server request, and that a call with `hold=True` waits."""
+
+    max_held_calls: int = 1000
+    """Calls of functions with `hold=True` that wait for answers, each for `input_timeout` seconds at most."""
+
+    max_held_calls_per_principal: int = 100
+    """Of these, those of one principal. Callers that are not authenticated share the others' bound."""
 
     max_request_state_bytes: int = 64 * 1024
     """A sealed `requestState`."""

@@ -686,7 +686,7 @@ class Http(Face):
         raise AssertionError("no request is for an application")
 
     def _look(self) -> None:
-        self.serving.look_after(time.monotonic())
+        self.serving.handle_timeouts(time.monotonic())
         asyncio.get_running_loop().call_later(0.01, self._look)
 
     def connect(self, write: Callable[[bytes], None]) -> tuple[EndpointProtocol, Wire]:

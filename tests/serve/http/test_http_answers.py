@@ -158,7 +158,7 @@ def test_who_goes_away_cancels_what_was_asked(tool: str, on_a_loop: OnALoop) -> 
     live.close()
     world.wait_for("cancelled")
     assert call(face, "add", {"a": 1, "b": 2}).whole().status == 200
-    assert face.endpoint.streams == 0
+    assert len(face.endpoint.streams) == 0
 
 
 def test_a_function_that_waited_for_something_cancelled_has_failed_and_is_answered(serve: Serve) -> None:
@@ -262,10 +262,10 @@ def test_listeners_that_went_are_forgotten(on_a_loop: OnALoop) -> None:
     lives = [modern(face, "subscriptions/listen", {"notifications": ALL}, n) for n in range(20)]
     for live in lives:
         live.message()
-    assert face.endpoint.streams == 20
+    assert len(face.endpoint.streams) == 20
     for live in lives:
         live.close()
-    face.until(lambda: face.endpoint.streams == 0)
+    face.until(lambda: len(face.endpoint.streams) == 0)
     world.server.notify_tools_list_changed()
 
 
@@ -296,7 +296,7 @@ def test_max_streams_counts_get_streams(serve_one: Serve) -> None:
     assert "max_streams" in refused.json()["error"]["message"]
     face.endpoint.drain()
     live.whole()
-    face.until(lambda: not face.endpoint.streams)
+    face.until(lambda: not len(face.endpoint.streams))
     second.get().begin().close()
 
 
@@ -306,7 +306,7 @@ def test_max_unsent_bytes_ends_the_stream_of_who_does_not_read(on_a_loop: OnALoo
     face.reads = False
     call(face, "flood", {"parts": 1_000_000_000, "size": 10_000}, token="t")
     world.wait_for("cancelled")
-    face.until(lambda: face.endpoint.streams == 0)
+    face.until(lambda: len(face.endpoint.streams) == 0)
 
 
 def test_send_timeout_ends_the_stream_of_who_does_not_read(on_a_loop: OnALoop) -> None:
@@ -315,7 +315,7 @@ def test_send_timeout_ends_the_stream_of_who_does_not_read(on_a_loop: OnALoop) -
     face.reads = False
     call(face, "tell_then_hold_async", token="t")
     world.wait_for("cancelled")
-    face.until(lambda: face.endpoint.streams == 0)
+    face.until(lambda: len(face.endpoint.streams) == 0)
 
 
 # What handlers see.

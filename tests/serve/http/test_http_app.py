@@ -56,7 +56,7 @@ def test_a_client_that_leaves_while_its_request_is_taken_in_cancels_nothing(
     world.wait_for("holding")
     world.let_go.set()
     served.until(lambda: served.app.tick(time.monotonic()) is False)
-    assert served.endpoint.streams == 0
+    assert len(served.endpoint.streams) == 0
     assert world.seen == ["holding"]
     served.stop()
 

@@ -216,7 +216,7 @@ def test_an_answer_that_was_sent_at_once_takes_no_room_any_more(serve_one: Calla
     server.define_tool("add", handler=lambda a, b: a + b, input_schema={"type": "object"}, inline=True)
     face = serve_one(server, max_streams=1)
     assert [call(face, "add", {"a": 1, "b": 2}).whole().status for _ in range(3)] == [200] * 3
-    face.until(lambda: face.endpoint.streams == 0)
+    face.until(lambda: len(face.endpoint.streams) == 0)
 
 
 # Notifications.

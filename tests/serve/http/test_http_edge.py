@@ -31,6 +31,7 @@ from linkspan.core.http_endpoint import Opened
 from linkspan.core.http_exchange import HttpEvent, ServerExchange
 from linkspan.serve.http import make_endpoint
 from linkspan.serve.http_protocol import DirectApp
+from linkspan.serve.http_reader import ReadRequest, RequestReader
 from linkspan.serve.http_uvicorn import make_uvicorn
 
 ADD = body("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
@@ -173,8 +174,8 @@ class Edge:
         """Return how much has come of each body that is not complete."""
         app: Any = self.serving._app
         if isinstance(app, DirectApp):
-            return sorted(app._arriving.values())
-        return sorted(each.size for timers in app._timers.values() for each in timers.bodies)
+            return app.bodies.sizes
+        return sorted(size for timers in app._timers.values() for size in timers.bodies.sizes)
 
     def stop(self) -> None:
         self.world.let_go.set()
@@ -391,7 +392,7 @@ def test_what_comes_after_a_refusal_is_not_kept(ours: Callable[..., Edge]) -> No
     edge.until(lambda: client.socket.fileno() >= 0)
     late = edge.send(request())
     assert late.answers(1)[0][0] == 200  # the loop has read what came before
-    assert len(protocol._head.body) <= len(rest)
+    assert len(protocol._reader.head.body) <= len(rest)
 
 
 def test_a_failure_of_the_endpoint_is_answered_500_and_closes(
@@ -460,7 +461,38 @@ def test_an_idle_connection_keeps_nothing_large_of_its_last_request(what: str, o
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("message", [request, in_chunks])
+@pytest.mark.parametrize("version", ["2.0", "0.9"])
+def test_a_request_line_of_another_http_is_refused_by_its_version(
+    version: str, message: Callable[..., bytes], same_ours: Edge
+) -> None:
+    answers = same_ours.send(message(first=f"POST /mcp HTTP/{version}") + SMUGGLED).rest()
+    assert [(status, headers["connection"]) for status, headers, _ in answers] == [(505, "close")]
+    assert f"HTTP/{version} is not spoken" in json.loads(answers[0][2])["error"]["message"]
+    assert same_ours.world.seen == []
+
+
 # Several requests on one connection.
+
+
+def test_what_is_counted_of_a_request_begins_anew_with_each() -> None:
+    """Or the later ones of a connection would be refused as larger than their bodies."""
+    reader, whole = RequestReader(ReadRequest), in_chunks()
+    for _ in range(3):
+        reader.receive_data(whole[:20])
+        reader.receive_data(whole[20:])
+        assert (reader.received, reader.received_with_body) == (len(whole) - 20, len(whole) - 20)
+
+
+def test_the_headers_of_all_responses_are_those_of_now(same_ours: Edge) -> None:
+    """uvicorn makes a new list when the date changes."""
+    app = same_ours.serving._app
+    assert isinstance(app, DirectApp)
+    for date in (b"one", b"two"):
+        fixed = [(b"date", date)]
+        found = [app.head(200, (), fixed) for _ in range(2)]
+        assert found[0] is found[1]
+        assert found[0].endswith(b"date: " + date + b"\r\n")
 
 
 def test_each_request_of_a_connection_has_its_own_version(same_ours: Edge) -> None:
@@ -616,7 +648,9 @@ def test_other_urls(url: str, status: int, same_ours: Edge) -> None:
 @pytest.mark.parametrize(("accept", "status"), [("text/html, */*", 200), ("text/html;q=0, */*", 405)])
 def test_who_takes_no_html_gets_no_page(accept: str, status: int, edge: Callable[..., Edge]) -> None:
     client = edge(page=True).send(f"GET /mcp HTTP/1.1\r\n{HOST}\r\nAccept: {accept}\r\n\r\n".encode())
-    assert client.answers(1)[0][0] == status
+    found, _, page = client.answers(1)[0]
+    assert found == status
+    assert (b"http://127.0.0.1/mcp" in page) is (status == 200), "a page says where it is"
 
 
 def test_empty_lines_before_a_request_are_let_pass(same_edge: Edge) -> None:
@@ -765,7 +799,7 @@ def test_a_client_that_goes_cancels_its_call(name: str, how: str, edge: Callable
     else:
         client.socket.close()
     server.world.wait_for("cancelled")
-    server.until(lambda: server.endpoint.streams == 0)
+    server.until(lambda: len(server.endpoint.streams) == 0)
 
 
 def test_a_client_that_half_closes_gets_what_was_answered(same_ours: Edge) -> None:
@@ -804,7 +838,7 @@ def test_a_reader_that_has_stopped_ends_its_stream_after_send_timeout(name: str,
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.send(tool("flood", token="t", parts=1_000_000, size=10_000))
     server.world.wait_for("cancelled")
-    server.until(lambda: server.endpoint.streams == 0)
+    server.until(lambda: len(server.endpoint.streams) == 0)
 
 
 # Time.

@@ -131,7 +131,7 @@ def test_an_asgi_task_that_is_cancelled_from_outside_ends_so_and_cancels_its_cal
     world.wait_for("cancelled")
     face.until(task.done)
     assert task.cancelled()
-    assert face.endpoint.streams == 0
+    assert len(face.endpoint.streams) == 0
 
 
 def test_a_task_that_is_cancelled_from_outside_while_its_call_cancels_itself_ends_so(asgi: Callable[..., Asgi]) -> None:

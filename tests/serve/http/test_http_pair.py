@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
-from http_faces import Bare, Face, Live, OnALoop
+from http_faces import Bare, Face, Live, OnALoop, Scattered
 from http_talk import Session, body, call, mirror, text_of
 from http_world import World
 
@@ -100,6 +100,15 @@ def test_what_is_no_message_gets_a_status(pair: Serve) -> None:
     client.stream.close()
 
 
+def test_what_is_no_message_is_refused_in_another_process_too() -> None:
+    client = Old(Scattered(World().server, http_sse="/sse"))
+    for _ in range(3):
+        refused = client.send(b"{")
+        assert (refused.status, refused.code) == (400, PARSE_ERROR)
+    client.call("add", {"a": 1, "b": 2})
+    assert text_of(client.stream.message()) == "3"
+
+
 @pytest.mark.parametrize("query", ["session=" + "0" * 32, "session=x", "session=%00"])
 def test_a_guessed_token_is_no_session(query: str, pair: Serve) -> None:
     client = Old(pair(World().server))
@@ -126,7 +135,7 @@ def test_the_session_ends_with_its_stream_and_so_do_its_calls(on_a_loop: OnALoop
     world.wait_for("holding")
     client.stream.close()
     world.wait_for("cancelled")
-    face.until(lambda: not any(len(each.pairs) or each.streams for each in face.endpoints))
+    face.until(lambda: not any(len(each.pairs) or len(each.streams) for each in face.endpoints))
     assert client.send({"jsonrpc": "2.0", "id": 1, "method": "ping"}).status == 404
 
 
@@ -175,7 +184,8 @@ def test_host_and_origin_count_here_too(pair: Serve) -> None:
 def test_max_streams_counts_here_too(pair: Serve) -> None:
     face = pair(World().server, max_streams=1)
     client = Old(face)
-    assert face.ask("GET", {"accept": "text/event-stream"}, path="/sse").status == 503
+    refused = face.ask("GET", {"accept": "text/event-stream"}, path="/sse")
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
     client.call("add", {"a": 1, "b": 2})
     assert text_of(client.stream.message()) == "3"
     client.stream.close()

@@ -201,7 +201,7 @@ def test_who_goes_away_cancels_nothing(serve: Serve) -> None:
     prime = live.event()
     world.wait_for("holding")
     live.close()
-    face.until(lambda: not face.endpoint.streams)
+    face.until(lambda: not len(face.endpoint.streams))
     world.let_go.set()
     back = session.get(last=prime.id)
     assert [each.get("method") for each in back.messages()] == ["notifications/progress", None]

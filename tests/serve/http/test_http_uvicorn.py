@@ -61,7 +61,7 @@ def test_who_does_not_take_an_answer_is_dropped_and_who_is_slow_is_not() -> None
     reading, stuck, slow = Http(), Http(5000), Http(5000)
     serving = looking_after(reading, stuck, slow)
     for now in range(0, 40, 10):
-        serving.look_after(float(now))
+        serving.handle_timeouts(float(now))
         slow.transport.unread -= 1
     assert [each.transport.ended for each in (reading, stuck, slow)] == ["", "aborted", ""]
 
@@ -70,30 +70,32 @@ def test_who_owes_us_a_head_is_dropped() -> None:
     silent, idle = Http(), Http()
     silent.timeout_keep_alive_task = None
     serving = looking_after(silent, idle)
-    serving.look_after(0.0)
-    serving.look_after(10.0)
+    serving.handle_timeouts(0.0)
+    serving.handle_timeouts(9.0)
+    assert silent.transport.ended == "", "it has ten seconds"
+    serving.handle_timeouts(10.0)
     assert [each.transport.ended for each in (silent, idle)] == ["closed", ""]
 
 
 def test_an_attempt_at_a_websocket_does_not_end_the_server() -> None:
     attempt = WebSocket()
     serving = looking_after(attempt)
-    serving.look_after(0.0)
-    serving.look_after(100.0)
+    serving.handle_timeouts(0.0)
+    serving.handle_timeouts(100.0)
     assert attempt.transport.ended == ""
 
 
 class Broken(Http):
     """A connection that cannot be looked after: its client has reset it, for example."""
 
-    def look_after(self, now: float) -> None:
+    def handle_timeouts(self, now: float) -> None:
         raise OSError(107, "Transport endpoint is not connected")
 
 
 def test_one_connection_that_cannot_be_looked_after_does_not_end_the_server(caplog: Any) -> None:
     broken, idle = Broken(), Http()
     serving = looking_after(broken, idle)
-    serving.look_after(0.0)
+    serving.handle_timeouts(0.0)
     assert [each.transport.ended for each in (broken, idle)] == ["aborted", ""]
     assert "Transport endpoint is not connected" in caplog.text
 

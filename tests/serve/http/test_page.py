@@ -164,7 +164,7 @@ def test_nothing_of_the_page_is_anywhere_else() -> None:
 
 
 def test_the_page_is_small() -> None:
-    assert len(page_of(Server("empty"))) < 44_000
+    assert len(page_of(Server("empty"))) < 60_000
 
 
 def test_whatever_an_author_wrote_is_text() -> None:
@@ -240,12 +240,12 @@ def test_people_can_copy_what_connects_a_client() -> None:
     lines = connecting(page_of(server, url))
     entries = {name: msgspec.json.decode(text) for name, text in lines.items() if text.startswith("{")}
     assert entries == {
-        "Claude Desktop": {"mcpServers": {"ferry-desk": {"command": "npx", "args": ["-y", "mcp-remote", url]}}},
         "Cursor": {"mcpServers": {"ferry-desk": {"url": url}}},
         "VS Code": {"servers": {"ferry-desk": {"type": "http", "url": url}}},
         "mcp.json": {"mcpServers": {"ferry-desk": {"type": "http", "url": url}}},
     }
     assert lines["Claude Code"] == f"claude mcp add --transport http ferry-desk {url}"
+    assert lines["Claude Desktop"] == f"linkspan install --bridge claude-desktop {url} --name ferry-desk"
     assert lines["Terminal"] == f"linkspan list {url}"
     assert f'SyncClient("{url}")' in lines["Python"]
 

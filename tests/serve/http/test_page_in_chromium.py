@@ -89,7 +89,9 @@ def test_a_person_sees_the_tools_fills_the_form_and_reads_the_result(page: Any) 
     assert page.title() == "Ferry desk"
     assert page.locator("#tools h3").all_inner_texts() == TOOLS
     form = item(page, "find")
-    fill(form, port="Ullapool – Ùlapul", most="3", stops='["Lewis"]')  # a header takes no letter beyond ASCII (HDR-4)
+    fill(form, port="Ullapool – Ùlapul", most="3")  # a header takes no letter beyond ASCII (HDR-4)
+    press(form, "Add an item")
+    page.keyboard.type("Lewis")  # the new field has the focus
     form.get_by_label("kind").select_option("bike")
     form.get_by_label("direct").check()
     press(form, "Call")
@@ -110,6 +112,27 @@ def test_what_is_left_empty_is_left_out_and_what_is_no_json_is_not_sent(page: An
     press(form, "Call")
     assert "fare: null" in result(form)[-1]
     assert "most: 5" in result(form)[-1]
+
+
+def test_a_form_can_be_edited_as_json_and_back_and_nothing_typed_is_lost(page: Any) -> None:
+    form = item(page, "find")
+    fill(form, port="Oban", most="3")
+    press(form, "Edit as JSON")
+    whole = form.get_by_label("The arguments as JSON")
+    assert json.loads(whole.input_value()) == {"port": "Oban", "most": 3, "direct": False}
+    whole.fill('{"port": "Oban",\n "stops": [}')
+    press(form, "Edit as a form")
+    assert "This is not JSON yet: see line 2, column 12" in form.get_by_role("alert").inner_text()
+    whole.fill('{"port": "Mallaig", "stops": ["Skye", "Rum"], "kind": "bike"}')
+    press(form, "Edit as a form")
+    assert form.locator("li[data-name=port] textarea").input_value() == "Mallaig"
+    assert [each.input_value() for each in form.locator("li[data-name=stops] textarea").all()] == ["Skye", "Rum"]
+    press(form, "Edit as JSON")
+    whole.fill('{"port": "Oban", "kind": "bike", "beside": 1}')
+    press(form, "Edit as a form")
+    assert "no place for all of this" in form.get_by_role("alert").inner_text()
+    press(form, "Call")
+    assert "beside" in result(form)[1]
 
 
 def test_the_server_asks_and_the_person_answers(page: Any) -> None:
@@ -164,7 +187,7 @@ def test_a_required_text_that_is_empty_is_sent_by_the_second_press_only(page: An
     form = item(page, "prices")
     press(form, "Call")
     assert form.locator(".warn").inner_text() == "This is required and empty. Press again to send an empty text."
-    assert form.locator("textarea").evaluate("node => node === document.activeElement")
+    assert form.locator(".fields textarea").evaluate("node => node === document.activeElement")
     assert form.locator(".out").inner_text() == ""
     press(form, "Call")
     assert result(form) == ["Done"]
@@ -257,9 +280,10 @@ def test_whatever_a_server_says_stays_text(page: Any) -> None:
 
 def test_every_field_has_a_name_and_the_result_is_announced(page: Any) -> None:
     form = item(page, "find")
-    for name in ("port", "kind", "most", "direct", "stops", "fare"):
+    for name in ("port", "kind", "most", "direct", "fare"):
         field = form.locator(f"li[data-name={name}]").locator("input, select, textarea")
         assert field.evaluate("node => node.labels[0].innerText").startswith(name)
+    assert form.get_by_role("group", name="stops").count() == 1
     described = form.locator("li[data-name=port] textarea").get_attribute("aria-describedby")
     assert page.locator(f"#{described}").inner_text() == "Where to leave from."
     assert form.locator(".out").get_attribute("aria-live") == "polite"
@@ -327,3 +351,52 @@ def test_many_tools_are_grouped_and_an_image_is_shown(browser: Any) -> None:
         form.locator(".out img").wait_for()
         assert page.evaluate("document.querySelector('.out img').naturalWidth") == 1
         page.close()
+
+
+BOATS = """from linkspan import Server
+
+server = Server("boats")
+
+
+@server.tool
+def sail(port: str, {more}seats: int = 1) -> str:
+    return port
+
+
+@server.tool
+def {name}(port: str) -> str:
+    return port
+"""
+
+
+def test_the_page_follows_its_file_and_keeps_what_was_typed(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "boats.py"
+    file.write_text(BOATS.format(more="", name="berth"))
+    command = [sys.executable, "-m", "linkspan", "run", "--http", "--port", "0", "--reload", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        context = browser.new_context()
+        context.set_default_timeout(PATIENCE)
+        try:
+            page = context.new_page()
+            page.goto(process.stdout.readline().strip())
+            page.locator("#news[data-follows]").wait_for(state="attached")
+            form = item(page, "sail")
+            fill(form, port="Oban")
+            file.write_text(BOATS.format(more="", name="moor").replace("return port", "return port +"))
+            page.locator("#news .bad", has_text="the server ended").wait_for()
+            assert "SyntaxError" in page.locator("#news pre").inner_text()
+            assert form.locator("li[data-name=port]").locator("textarea, input").input_value() == "Oban"
+            file.write_text(BOATS.format(more="", name="moor"))
+            page.get_by_role("heading", name="moor", exact=True).wait_for()
+            assert page.get_by_role("heading", name="berth", exact=True).count() == 0
+            assert page.get_by_text("The server runs again.").count() == 1
+            assert form.locator("li[data-name=port]").locator("textarea, input").input_value() == "Oban"
+            file.write_text(BOATS.format(more="car: bool = False, ", name="moor"))
+            form.locator("li[data-name=car]").wait_for()
+            press(form, "Call")
+            assert result(form)[0] == "Done"
+        finally:
+            context.close()
+            process.terminate()
+            process.wait(60)

@@ -489,9 +489,11 @@ def test_an_api_key_may_be_in_a_header_of_its_own(protect: Protect) -> None:
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_function_may_verify_tokens(protect: Protect, kind: str) -> None:
     calls: list[str] = []
+    on_loop: set[bool] = set()
 
     def check(given: str) -> Grant | None:
         calls.append(given)
+        on_loop.add(asyncio._get_running_loop() is not None)
         return Grant("https://own.example.com", subject="ann") if given == "good" else None
 
     async def check_later(given: str) -> Grant | None:
@@ -500,6 +502,7 @@ def test_a_function_may_verify_tokens(protect: Protect, kind: str) -> None:
     face = protect(verify=check if kind == "def" else check_later)
     assert [ask(face, given).status for given in ("good", "bad", "good")] == [200, 401, 200]
     assert calls == ["good", "bad"]
+    assert on_loop == {kind != "def"}, "a plain function may block"
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import pytest
 from http_faces import Asgi, Bare, Face, Http, Live, Scattered, Wsgi
-from http_talk import Session, call, text_of
+from http_talk import BOTH, Session, call, text_of
 
 from client.faces import wait_until
 from linkspan import Ask, Context, Server
@@ -20,7 +20,7 @@ from linkspan.core.http_endpoint import Todo
 from linkspan.core.shared_endpoint import SharedEndpoint
 from linkspan.core.shared_state import Want, decode_message, decode_session, each_of
 from linkspan.errors import RemoteProtocolError
-from linkspan.revisions import LEGACY
+from linkspan.revisions import LATEST_LEGACY, LEGACY
 from linkspan.serve.store_flows import StoreFlows
 from linkspan.stores import MemoryStore
 from linkspan.stores.port import StoreError
@@ -82,7 +82,7 @@ def loaded(face: Scattered) -> int:
 
 def test_a_session_that_a_request_uses_is_not_removed_as_idle_at_the_same_moment(three: Scattered) -> None:
     session = Session(three)
-    home = next(each for each in three._endpoints if any(kept.is_home for kept in each.sessions))
+    home = next(each for each in three._endpoints if any(kept.record.is_home for kept in each.sessions))
     three._endpoints[:] = [home]
     assert session.call("client", number=1).whole().status == 200  # it knows the newest record from here on
     three.now += 40.0
@@ -98,7 +98,7 @@ def test_a_session_that_a_request_uses_is_not_removed_as_idle_at_the_same_moment
     assert session.call("client", number=2).whole().status == 200
     tick.join(30)
     (kept,) = home.sessions
-    record = decode_session(home.runner.load(kept.key).value)
+    record = decode_session(home.runner.load(kept.record.key).value)
     assert record.home == home._space.process  # it has not been given up
 
 
@@ -204,6 +204,19 @@ def test_a_process_begins_no_session_beyond_the_bound_however_seldom_it_counts_t
     sessions = [Session(face) for _ in range(24)]
     found = [each.send("tools/list", number=1).whole().status for each in sessions]
     assert found == [404] * 8 + [200] * 16
+
+
+def test_a_session_in_which_a_call_runs_makes_no_room_for_another() -> None:
+    face = Scattered(shop(), max_sessions=1)
+    face._endpoints[1:] = []
+    session = Session(face, capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"})
+    hello = {"protocolVersion": LATEST_LEGACY.date, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    refused = face.ask("POST", {"accept": BOTH}, message)
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    assert "max_sessions" in refused.json()["error"]["message"]
+    assert events(call), "it still asks"
 
 
 def test_nothing_is_kept_of_principals_whose_sessions_have_gone() -> None:
@@ -449,6 +462,24 @@ def test_a_stream_goes_on_in_its_own_process_with_what_comes_after_the_client_is
     assert [text_of(each) for each in back.messages()] == ["2 seats on today"]
 
 
+def test_a_stream_goes_on_with_what_comes_between_its_log_and_the_client_that_is_back(three: Scattered) -> None:
+    three._endpoints[1:] = []
+    session = Session(three, capabilities=CAN_ASK)
+    call = session.call("book", {"date": "today"})
+    ((asked, question),) = [events(call)[-1]]
+    call.close()
+    store: Any = three._endpoints[0].runner
+    read = store.store.read
+
+    def read_early(log: str, *rest: Any) -> Any:
+        found, store.store.read = read(log, *rest), read
+        session.answer(question["id"], {"action": "accept", "content": {"seats": 2}}).whole()
+        return found
+
+    store.store.read = read_early
+    assert [text_of(each) for each in session.get(last=asked).messages()] == ["2 seats on today"]
+
+
 def stored_bytes(face: Scattered) -> int:
     """Return how many bytes of events wait in the store, of all sessions."""
     runner: Any = face._endpoints[0].runner
@@ -469,6 +500,27 @@ def test_what_waits_for_a_client_is_bounded_for_its_session_and_not_for_each_str
     found = [len(events(each)) for each in back]
     assert sorted(found) == found, "the oldest events go first"
     assert set(found) == {0, 1}
+
+
+def test_what_waits_for_a_store_that_stands_still_is_bounded_too() -> None:
+    face, waiting = Scattered(shop(), max_stored_bytes=10_000, max_stored_events=20), list[Any]()
+    del face._endpoints[1:]
+    runner = face._endpoints[0].runner
+    session, spawn, runner.spawn = Session(face, capabilities=CAN_ASK), runner.spawn, waiting.append  # type: ignore[method-assign, assignment]
+    streams: list[str] = []
+    for number in range(100):
+        call = session.call("book", {"date": "today"}, number)
+        ((asked, _),) = events(call)
+        streams.append(asked)
+        call.close()
+    entries = [entry for each in waiting for entry in each.gi_frame.f_locals.get("entries", ())]
+    assert 10 <= len(entries) <= 20
+    assert 5_000 < sum(len(each.event) for each in entries) <= 10_000
+    runner.spawn = spawn  # type: ignore[method-assign]
+    for each in waiting:
+        runner.run(each)
+    back = [session.get(last=f"{asked.rpartition('-')[0]}-0") for asked in streams]
+    assert {len(events(each)) for each in back[-10:]} == {1}, "what is not in the store is in memory"
 
 
 def test_an_event_that_is_larger_than_the_bound_is_not_kept_in_the_store_either() -> None:
@@ -500,6 +552,15 @@ def test_nothing_waits_for_the_client_of_a_session_that_has_ended(end: str) -> N
         face.endpoint.sessions.remove(*face.endpoint.sessions)
         Session(face)
     assert stored_bytes(face) < 100
+
+
+def test_what_waits_for_one_session_stays_when_another_ends(three: Scattered) -> None:
+    one, other = Session(three, capabilities=CAN_ASK), Session(three)
+    call = one.call("book", {"date": "today"})
+    ((asked, _),) = events(call)
+    call.close()
+    other.delete().whole()
+    assert len(events(one.get(last=f"{asked.rpartition('-')[0]}-0"))) == 1
 
 
 def test_a_process_is_not_asked_whether_it_is_there_while_events_come_from_it(three: Scattered) -> None:
@@ -538,8 +599,10 @@ def test_a_stream_of_a_process_that_died_ends(three: Scattered) -> None:
     live = session.get(last=asked)
     three._endpoints.remove(home)
     three.tick(3)
-    three.tick(11)
-    three.tick(3)
+    three.tick(11)  # from here on it is asked
+    three.tick(1)
+    assert None not in live._parts.queue
+    three.tick(2)
     assert live.whole().ended
 
 

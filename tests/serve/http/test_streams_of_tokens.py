@@ -262,7 +262,7 @@ def test_what_comes_after_the_end_of_a_stream_is_there_for_the_next_one_in_any_p
     stream = session.get()
     stream.event()
     for endpoint in face.endpoints:
-        for exchange in endpoint._open:
+        for exchange in endpoint.streams.owners:
             exchange.access = Revoked()  # type: ignore[assignment]
     face.tick(1.0)
     stream.whole()

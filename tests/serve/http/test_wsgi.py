@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -68,8 +71,8 @@ def test_messages_of_other_processes_are_performed_in_their_order() -> None:
         done.append("second")
         ended.set()
 
-    app.hear(first)
-    app.hear(second)
+    app.call_soon(first)
+    app.call_soon(second)
     assert not ended.wait(0.05)  # another thread would perform it meanwhile
     go.set()
     assert ended.wait(60)
@@ -90,6 +93,16 @@ def test_a_client_that_does_not_read_gets_no_more_than_max_unsent_bytes(world: W
     assert sum(found) < 100_000
     parts.close()
     world.wait_for("cancelled")
+
+
+@pytest.mark.usefixtures("_ticking")
+def test_a_silent_stream_gets_comments(world: World) -> None:
+    face = Wsgi(world.server, silence=0.01)
+    stream = Session(face).get().begin()
+    while stream.body.count(b"\r\n:") < 3:  # the first may be its beginning
+        stream._take()
+    stream.close()
+    face.stop()
 
 
 @pytest.mark.usefixtures("_ticking")
@@ -173,3 +186,24 @@ def test_the_log_names_only_what_is_still_open(caplog: pytest.LogCaptureFixture)
     reader.join(60)
     expected = "tools/call of 'use' runs on 0.05 s after it was cancelled; not closed: database"
     assert caplog.messages == [expected]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_worker_has_all_the_room_for_bodies() -> None:
+    """The threads that read bodies as it forks are its parent's."""
+    code = """
+import os, warnings
+from linkspan.core.http_bodies import ArrivingBody
+from linkspan.core.http_checks import Gate, HttpPolicy
+from linkspan.serve.wsgi import BodiesInThreads
+
+warnings.simplefilter("ignore")
+policy = HttpPolicy(max_incoming_bytes=10, max_body_bytes=10)
+bodies = BodiesInThreads(Gate(policy), policy)
+has_room = lambda size: isinstance(bodies.begin({}, size), ArrivingBody)
+assert has_room(10) and not has_room(1)
+if (pid := os.fork()) == 0:
+    os._exit(0 if has_room(10) else 1)
+assert os.waitpid(pid, 0)[1] == 0 and not has_room(1)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -28,7 +28,7 @@ from linkspan.core.client_connection import (
     ClientConnection,
     ClientStreamEvent,
     Expired,
-    Forbidden,
+    ForbiddenRequest,
     InvalidMessage,
     NotificationReceived,
     Progressed,
@@ -44,12 +44,13 @@ from linkspan.flows.client_errors import (
     ClientError,
     ConnectionLost,
     Delivery,
-    Ending,
     InvalidResponse,
     Phase,
+    ProcessEnd,
     hint_for_ending,
     hint_for_silence,
 )
+from linkspan.flows.http_messages import HttpHop
 from linkspan.flows.requesting import shown, total_of
 from linkspan.flows.state import ClientState
 from linkspan.revisions import LATEST
@@ -60,20 +61,6 @@ from linkspan.wire.reports import Report
 
 if TYPE_CHECKING:
     import asyncio
-
-__all__ = [
-    "CallbackWaiter",
-    "ClientTransport",
-    "LoopWaiter",
-    "PendingRequest",
-    "Recorder",
-    "StoppableClock",
-    "ThreadWaiter",
-    "TransportOwner",
-    "Waiter",
-    "deliver",
-    "stands",
-]
 
 _STRAY_KEPT = 5
 
@@ -227,12 +214,17 @@ class TransportOwner(Protocol):
         """Who takes down what is said."""
         ...
 
+    @property
+    def on_hop(self) -> Callable[[HttpHop], object] | None:
+        """Whom to tell of each request over HTTP."""
+        ...
+
     def request_received(self, transport: ClientTransport, request: RpcRequest) -> None:
         """The server asks something."""
         ...
 
-    def notification_received(self, transport: ClientTransport, message: Notification) -> None:
-        """The server says something."""
+    def notification_received(self, transport: ClientTransport, message: Notification, owner: object) -> None:
+        """The server says something; `owner` is who waits for the call that a log message belongs to."""
         ...
 
     def stderr_received(self, transport: ClientTransport, text: str) -> None:
@@ -298,6 +290,76 @@ class PendingRequest(msgspec.Struct, frozen=True, eq=False):
     request_id: RequestId
 
 
+class ConnectionErrors:
+    """Words what went wrong with the requests of one connection."""
+
+    def __init__(self, state: ClientState, machine: ClientConnection[Waiter]) -> None:
+        """Of the connection of `machine`."""
+        self._state = state
+        self._machine = machine
+        self._has_complained = False
+
+    def gone(self, ending: ProcessEnd, delivery: Delivery, phase: Phase) -> ConnectionLost:
+        """Return the error for a connection that has ended."""
+        return ConnectionLost(
+            how_it_ended(ending, started=self._machine.has_received),
+            self._state.origin,
+            phase=phase,
+            delivery=delivery,
+            ending=ending,
+            hint=hint_for_ending(ending, self._state.origin.command),
+        )
+
+    def timeout(self, ending: ProcessEnd, event: Expired[Any]) -> CallTimeout:
+        """Return the error for a request that has expired."""
+        pending_request: PendingRequest = event.owner.pending_request
+        spec = pending_request.spec
+        seconds = event.seconds
+        total = spec.left == seconds  # the end of a time that began with an earlier attempt or round
+        if total:
+            seconds = total_of(self._state, spec)
+        if event.with_progress and not total:
+            missing = f"no response for {seconds:g} s in all, though it showed progress"
+        elif total or not spec.cancellable or spec.phase != "call":
+            missing = f"no response for {seconds:g} s" + " in all" * total
+        else:
+            missing = f"no response or progress for {seconds:g} s"
+        return CallTimeout(
+            f"{shown(spec)} timed out: {missing}",
+            self._state.origin,
+            phase=pending_request.spec.phase,
+            delivery="maybe_sent",
+            ending=ending,
+            seconds=seconds,
+            hint=hint_for_silence(
+                ending, starting=not self._machine.has_received, at_url=self._state.origin.url is not None
+            ),
+        )
+
+    def log_forbidden(self, event: ForbiddenRequest) -> None:
+        """Log a request that was dropped: the first of a connection as a warning, the others in detail only."""
+        import logging
+
+        level = logging.DEBUG if self._has_complained else logging.WARNING
+        self._has_complained = True
+        logging.getLogger("linkspan").log(
+            level,
+            "%s sent the request %r, which servers of protocol version %s must not send; it was dropped",
+            self._state.origin.server,
+            event.method[:80],
+            self._machine.agreement.revision.date,
+        )
+
+
+def for_phase(error: ClientError, waiter: Waiter) -> ClientError:
+    """Return an error for one of those that wait: with the phase of its request."""
+    copy = error.again()
+    pending_request: PendingRequest | None = waiter.pending_request
+    if pending_request is not None and copy.phase != "authorize":
+        copy.phase = pending_request.spec.phase
+    return copy
+
+
 class ClientTransport:
     """What all transports share.
 
@@ -329,7 +391,7 @@ class ClientTransport:
         self._owner = owner
         self._reactor = reactor()
         self._stray: list[str] = []
-        self._complained = False
+        self._errors = ConnectionErrors(state, self.machine)
         self.ended = threading.Event()
         """Set when the owner and the waiters know that the connection is gone; `alive` is false before that."""
         self._closed = False
@@ -345,7 +407,7 @@ class ClientTransport:
             total = max(timeout, self.state.options.timeouts.total) if spec.total is None else spec.total
         with self.lock:
             if not self.alive:
-                raise self._gone("not_sent", spec.phase)
+                raise self._errors.gone(self.ending(), "not_sent", spec.phase)
             request_id = self.machine.send_request(
                 spec.method,
                 spec.params,
@@ -354,18 +416,19 @@ class ClientTransport:
                 total=total,
                 meta=spec.meta,
                 agreement=spec.agreement,
+                envelope=spec.envelope,
                 watches=spec.on_progress is not None,
                 cancellable=spec.cancellable,
             )
             waiter.pending_request = PendingRequest(self, spec, request_id)
         self._reactor.expect(time.monotonic() + (timeout if timeout < total else total))
 
-    def give_up(self, request_id: RequestId, reason: str | None, *, tell: bool = False) -> None:
-        """Cancel a request and tell the server; with `tell` its waiter gets a `CallStopped`."""
+    def give_up(self, request_id: RequestId, reason: str | None, *, report: bool = False) -> None:
+        """Cancel a request and tell the server; with `report` its waiter gets a `CallStopped`."""
         with self.lock:
             waiter = self.machine.cancel(request_id, reason)
         self.flush()
-        if tell and waiter is not None:
+        if report and waiter is not None:
             error = CallStopped(
                 f"the call was stopped{f': {reason}' if reason else ''}", self.state.origin, delivery="maybe_sent"
             )
@@ -508,7 +571,7 @@ class ClientTransport:
                 case Progressed():
                     deliveries.append((event.owner, event.progress))
                 case Expired():
-                    deliveries.append((event.owner, self._timeout(event)))
+                    deliveries.append((event.owner, self._errors.timeout(self.ending(), event)))
                 case InvalidMessage():
                     spec = event.owner.pending_request.spec
                     problem = f"invalid response to {spec.method}: {event.problem}"
@@ -521,12 +584,12 @@ class ClientTransport:
                 case ServerRequest():
                     self._keep_deadlines()
                     self._owner.request_received(self, event.request)
-                case Forbidden():
-                    self._complain_of(event)
+                case ForbiddenRequest():
+                    self._errors.log_forbidden(event)
                 case CancellationReceived():
                     self._keep_deadlines()  # the handler may go on; its answer will be dropped
                 case NotificationReceived():
-                    self._owner.notification_received(self, event.message)
+                    self._owner.notification_received(self, event.message, event.owner)
         if deliveries:
             deliver(deliveries, here)
 
@@ -551,74 +614,18 @@ class ClientTransport:
         if by_us or self._closed:
             error = ClientClosed("the client was closed", self.state.origin, delivery="maybe_sent")
         elif error is None:
-            error = self._gone("maybe_sent", "call")
-        deliver([(waiter, self._for_phase(error, waiter)) for waiter in waiters])
+            error = self._errors.gone(self.ending(), "maybe_sent", "call")
+        deliver([(waiter, for_phase(error, waiter)) for waiter in waiters])
         if not by_us and not self._closed:
             self._owner.connection_lost(self, error)
         self.ended.set()
 
-    def ending(self) -> Ending:
+    def ending(self) -> ProcessEnd:
         """Return what is known of the server's process."""
-        return Ending(stray=tuple(self._stray))
-
-    def _gone(self, delivery: Delivery, phase: Phase) -> ConnectionLost:
-        ending = self.ending()
-        return ConnectionLost(
-            how_it_ended(ending, started=self.machine.heard),
-            self.state.origin,
-            phase=phase,
-            delivery=delivery,
-            ending=ending,
-            hint=hint_for_ending(ending, self.state.origin.command),
-        )
-
-    def _for_phase(self, error: ClientError, waiter: Waiter) -> ClientError:
-        copy = error.again()
-        pending_request: PendingRequest | None = waiter.pending_request
-        if pending_request is not None and copy.phase != "authorize":
-            copy.phase = pending_request.spec.phase
-        return copy
-
-    def _timeout(self, event: Expired[Any]) -> CallTimeout:
-        pending_request: PendingRequest = event.owner.pending_request
-        ending = self.ending()
-        spec = pending_request.spec
-        seconds = event.seconds
-        total = spec.left == seconds  # the end of a time that began with an earlier attempt or round
-        if total:
-            seconds = total_of(self.state, spec)
-        if event.with_progress and not total:
-            missing = f"no response for {seconds:g} s in all, though it showed progress"
-        elif total or not spec.cancellable or spec.phase != "call":
-            missing = f"no response for {seconds:g} s" + " in all" * total
-        else:
-            missing = f"no response or progress for {seconds:g} s"
-        return CallTimeout(
-            f"{shown(spec)} timed out: {missing}",
-            self.state.origin,
-            phase=pending_request.spec.phase,
-            delivery="maybe_sent",
-            ending=ending,
-            seconds=seconds,
-            hint=hint_for_silence(ending, starting=not self.machine.heard, at_url=self.state.origin.url is not None),
-        )
-
-    def _complain_of(self, event: Forbidden) -> None:
-        """Log a request that was dropped: the first of a connection as a warning, the others in detail only."""
-        import logging
-
-        level = logging.DEBUG if self._complained else logging.WARNING
-        self._complained = True
-        logging.getLogger("linkspan").log(
-            level,
-            "%s sent the request %r, which servers of protocol version %s must not send; it was dropped",
-            self.state.origin.server,
-            event.method[:80],
-            self.machine.agreement.revision.date,
-        )
+        return ProcessEnd(stray=tuple(self._stray))
 
 
-def how_it_ended(ending: Ending, *, started: bool) -> str:
+def how_it_ended(ending: ProcessEnd, *, started: bool) -> str:
     """Return one sentence about how a server process ended."""
     when = "" if started else " before it sent a message"
     if ending.signal is not None:

@@ -22,8 +22,6 @@ from linkspan.schema.annotations import is_coroutine_function
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["ChannelTransport", "open_channel_transport"]
-
 HomeLoop = Callable[[], "asyncio.AbstractEventLoop | None"]
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,9 +26,12 @@ from linkspan.client.transports.base import (
     TransportOwner,
     Waiter,
     deliver,
+    for_phase,
 )
+from linkspan.client.transports.http_accesses import HttpAccesses
 from linkspan.client.transports.http_connections import Routes
-from linkspan.client.transports.http_requests import Access, HttpFailure, HttpFlow, HttpRequests, Reply
+from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, HttpRequests, Reply
+from linkspan.client.transports.http_runs import HttpRuns
 from linkspan.client.transports.http_streams import (
     SESSION,
     FirstTransport,
@@ -39,14 +42,13 @@ from linkspan.client.transports.http_streams import (
     invalid,
     wait_asked_for,
 )
-from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
-from linkspan.client.vault import Vault, home
 from linkspan.core.client_connection import UnexpectedOutput
 from linkspan.core.flow import RequestSpec, Sleep
 from linkspan.flows.client_errors import (
     ClientError,
     ConnectionLost,
     HttpError,
+    ServerOrigin,
 )
 from linkspan.flows.http_messages import (
     SPEAKS_FOR_ITSELF,
@@ -71,9 +73,6 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from linkspan.auth.identities import Identity
-    from linkspan.client.transports.http_loops import LoopPool, LoopRun
-
-__all__ = ["HttpClientTransport"]
 
 _BOTH: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 _ERROR_BODY: Final = 65536
@@ -92,7 +91,7 @@ class _Sent(msgspec.Struct, eq=False):
     """The caller's headers among `headers`."""
     here: asyncio.AbstractEventLoop | None = None
     """The loop on which its caller waits, and which runs it."""
-    told: threading.Event | None = None
+    reported: threading.Event | None = None
     """Set when what gets no answer has arrived, or cannot."""
 
     @property
@@ -119,9 +118,7 @@ class HttpClientTransport(ClientTransport):
         super().__init__(owner, state)
         self._url = url
         self._post_url = url
-        self._ssl = ssl
-        self._login = login
-        self._accesses: dict[object, Access] = {}
+        self._accesses = HttpAccesses(state, url, ssl, login)
         token = auth if isinstance(auth, str) or callable(auth) else None
         nameless = "@" not in urlsplit(url).netloc
         self._requests = HttpRequests(
@@ -129,20 +126,18 @@ class HttpClientTransport(ClientTransport):
             headers,
             token,
             hidden,
-            self._access(auth, headers),
-            self._access_to if nameless else None,
+            self._accesses.initial(auth, headers),
+            self._accesses.of if nameless else None,
             self._person_waits,
+            owner.on_hop,
         )
-        self._routes = Routes(ssl, state.options.timeouts.connect)
-        self._threads = ThreadPool(self._routes)
-        self._loops: dict[asyncio.AbstractEventLoop, LoopPool] = {}
-        self._due: list[ThreadRun] = []
-        self._due_on_loops: dict[LoopPool, list[LoopRun]] = {}
-        self._runs: dict[object, ThreadRun | LoopRun] = {}
-        """What is under way, by the id of its request or by what it is."""
+        self._messages: Callable[[], list[bytes]] = (
+            self.machine.messages_to_send if self.recorder is None else self._recorded_messages
+        )
+        """Returns what must go to the server now, and forgets it. With the lock."""
+        self._runs = HttpRuns(Routes(ssl, state.options.timeouts.connect), self.lock)
         self._discarded: RequestId | None = None
         """The handshake that another answer overtook."""
-        self._released = threading.Event()
         self._session = HttpSessionState(self.machine)
         self._streams = SseReader(state, self._requests, self._session, url, self._receive_event, self._stream_refused)
         self._own_stream = OwnStream(self._streams, state, self.restored)
@@ -150,41 +145,6 @@ class HttpClientTransport(ClientTransport):
         self.watch()
         if state.era is None and known_eras.is_legacy(shown_url(url)):
             state.era = "legacy"
-
-    # Who asks.
-
-    def _access(self, auth: Auth | Identity | None, headers: Mapping[str, str]) -> Access | None:
-        """Return what identifies requests from the beginning: an identity, or the login that is stored for this URL."""
-        if auth is not None:
-            return None if isinstance(auth, str) or callable(auth) else self._access_to(auth)
-        if "authorization" in headers or not home().is_dir() or not Vault().has(("server", "", self._url)):
-            return None
-        return self._access_to(None)
-
-    def _access_to(self, identity: object) -> Access:
-        """Return what an identity uses here; None is that of the login that is stored, which opens no browser."""
-        if (found := self._accesses.get(identity)) is None:
-            from linkspan.auth.identities import OAuth
-            from linkspan.client.authorizing import access_to
-            from linkspan.client.kept_options import completed
-
-            while len(self._accesses) >= self.state.options.limits.max_principals:
-                del self._accesses[next(iter(self._accesses))]
-            seconds = self.state.options.timeouts.login
-            who = cast("Identity", identity) if identity is not None else OAuth()
-            flags: tuple[str, ...] = ()
-            if isinstance(who, OAuth):
-                who, flags = completed(who, self._url, self._login)
-            found = self._accesses[identity] = access_to(
-                self.state.origin,
-                self._url,
-                who,
-                self._ssl,
-                interactive=identity is not None,
-                login_seconds=seconds,
-                login_flags=flags,
-            )
-        return found
 
     def _person_waits(self, request_id: RequestId, waits: bool) -> None:
         """Stop the clock of a request for as long as a person logs in. What was kept before is of another login, perhaps."""
@@ -203,53 +163,26 @@ class HttpClientTransport(ClientTransport):
             super().submit(spec, waiter)
             *others, message = self._messages()
             for each in others:
-                self._tell(each)
+                self._notify(each)
             pending_request: PendingRequest = waiter.pending_request
-            request_id, here = pending_request.request_id, waiter.loop
-            sent = _Sent(message, self._request_headers(spec), request_id, spec.method, spec.headers, here)
-            if here is not None:
-                pool = self._loops.get(here) or self._open_pool(here)
-                self._runs[request_id] = on_loop = pool.run(self._run(sent))
-                self._due_on_loops.setdefault(pool, []).append(on_loop)
-                return
-            self._runs[request_id] = run = ThreadRun(self._run(sent), self._threads)
-            if not (isinstance(waiter, ThreadWaiter) and waiter.thread == threading.get_ident()):
-                self._due.append(run)
-
-    def _open_pool(self, loop: asyncio.AbstractEventLoop) -> LoopPool:
-        from linkspan.client.transports.http_loops import LoopPool
-
-        pool = LoopPool(self._routes, loop)
-        self._loops = {each: kept for each, kept in self._loops.items() if not each.is_closed()} | {loop: pool}
-        return pool
-
-    def _request_headers(self, spec: RequestSpec) -> dict[str, str]:
-        agreement = spec.agreement or self.machine.agreement
-        if agreement.revision.repeats_in_headers:
-            named_by = self.state.options.named_by
-            headers = mirrored(agreement, spec.method, spec.params, spec.header_plan, named_by)
-        elif spec.method == "initialize":
-            headers = {}  # nothing modern may leak into a handshake, and there is no session yet
-        else:
-            headers = self._session.headers()
-        if spec.headers:
-            headers |= {name.lower(): value for name, value in spec.headers.items()}
-        return headers
+            request_id = pending_request.request_id
+            agreement, named_by = spec.agreement or self.machine.agreement, self.state.options.named_by
+            headers = _request_headers(spec, agreement, self._session, named_by)
+            sent = _Sent(message, headers, request_id, spec.method, spec.headers, waiter.loop)
+            self._runs.prepare(request_id, self._run(sent), waiter)
 
     def wait(self, waiter: ThreadWaiter) -> Any:
         """Return the next item of `waiter`; meanwhile its thread sends and reads, as long as nothing else is to be done."""
         pending_request: PendingRequest = waiter.pending_request
         if waiter.empty() and pending_request.transport is self:
-            run = self._runs.get(pending_request.request_id)
-            while run is not None and run.step() and waiter.empty():  # type: ignore[union-attr]
-                pass
+            self._runs.step(pending_request.request_id, waiter)
         return waiter.get()
 
     def agree(self, agreement: Agreement) -> None:
         """From now on speak by `agreement`; a handshake server may have something to say on a stream of its own."""
         super().agree(agreement)
         revision = agreement.revision
-        self.machine.tells_cancel = not revision.cancels_by_closing
+        self.machine.sends_cancel = not revision.cancels_by_closing
         if not revision.keeps_sessions:
             known_eras.forget(shown_url(self._url))
             return
@@ -263,9 +196,9 @@ class HttpClientTransport(ClientTransport):
         if not self.machine.agreement.revision.keeps_sessions:
             return
         until = time.monotonic() + _SETTLE
-        for each in list(self._runs):
-            if isinstance(each, _Sent) and each.told is not None:
-                each.told.wait(max(0.0, until - time.monotonic()))
+        for each in list(self._runs.by_key):
+            if isinstance(each, _Sent) and each.reported is not None:
+                each.reported.wait(max(0.0, until - time.monotonic()))
         if not self._first_transport.used:
             self._own_stream.open.wait(_SETTLE)
 
@@ -273,18 +206,13 @@ class HttpClientTransport(ClientTransport):
         """Start what was submitted."""
         with self.lock:
             for each in self._messages():
-                self._tell(each)
-            threads, self._due = self._due, []
-            loops, self._due_on_loops = self._due_on_loops, {}
-        for run in threads:
-            run.start()
-        for pool, runs in loops.items():
-            pool.start(runs)
+                self._notify(each)
+        self._runs.start_due()
 
-    def give_up(self, request_id: RequestId, reason: str | None, *, tell: bool = False) -> None:
+    def give_up(self, request_id: RequestId, reason: str | None, *, report: bool = False) -> None:
         """Cancel a request: in the modern era by closing its stream."""
-        super().give_up(request_id, reason, tell=tell)
-        self._close_streams([request_id])
+        super().give_up(request_id, reason, report=report)
+        self._runs.cancel([request_id])
 
     def discard(self, request_id: RequestId) -> None:
         """Let go of a handshake that is not needed: it is not cut, so that its session can be ended when it is known."""
@@ -292,7 +220,7 @@ class HttpClientTransport(ClientTransport):
             self.machine.forget(request_id)
             self._discarded = request_id
             session_id, self._session.id = self._session.id, None
-        reactor().call_later(self.state.options.timeouts.connect, lambda: self._close_streams([request_id]))
+        reactor().call_later(self.state.options.timeouts.connect, lambda: self._runs.cancel([request_id]))
         if session_id is not None:
             self._start("farewell", lambda: self._end_session({SESSION: session_id}))
 
@@ -301,17 +229,19 @@ class HttpClientTransport(ClientTransport):
         self._start("stream", self._first_transport.listen)
         endpoint = self._first_transport.endpoint(self._url, min(timeout, self.state.options.timeouts.probe))
         if endpoint is None:
-            self._close_streams(["stream"])
+            self._runs.cancel(["stream"])
             raise reason
         self._post_url = endpoint
         self._first_transport.used = True
 
     def end(self, *, by_us: bool = False, error: ClientError | None = None) -> None:
-        """Record that the connection is gone, and release what it holds."""
+        """Record that the connection is gone, tell the server that the session is over, and release what this holds."""
         super().end(by_us=by_us, error=error)
-        if not self._closed:
-            self.unwatch()
-            self._release()
+        self.unwatch()
+        with self.lock:
+            farewell = self._end_session(self._session.headers()) if self._session.id is not None else None
+            self._session.id = None
+        self._runs.close(farewell, self.state.options.timeouts.close)
 
     def close(self) -> None:
         """End the session, if there is one, and close all connections."""
@@ -319,37 +249,7 @@ class HttpClientTransport(ClientTransport):
             again, self._closed = self._closed, True
         if not again:
             self.end(by_us=True)
-            self.unwatch()
-            self._release()
-        self._released.wait(self.state.options.timeouts.close + 1.0)
-
-    def _release(self) -> None:
-        """Stop all that runs here, tell the server that the session is over, and close the connections. Once."""
-        with self.lock:
-            runs, self._runs = self._runs, {}
-            farewell = self._end_session(self._session.headers()) if self._session.id is not None else None
-            self._session.id = None
-        for run in runs.values():
-            run.cancel()
-
-        def release() -> None:
-            try:
-                if farewell is not None:
-                    deadline = time.monotonic() + self.state.options.timeouts.close
-                    ThreadRun(farewell, self._threads, deadline).run()
-            finally:
-                self._threads.close()
-                self._released.set()
-
-        for pool in self._loops.values():
-            pool.close_soon()
-        if farewell is None:
-            release()
-            return
-        try:
-            threading.Thread(target=release, name="linkspan-http", daemon=True).start()
-        except RuntimeError:  # the interpreter is ending
-            release()
+        self._runs.wait_until_closed(self.state.options.timeouts.close + 1.0)
 
     def _end_session(self, headers: Mapping[str, str]) -> HttpFlow[None]:
         """Tell the server that the session which `headers` name is over. A server that is gone has forgotten it already."""
@@ -361,26 +261,25 @@ class HttpClientTransport(ClientTransport):
 
     def handle_timeout(self, now: float) -> None:
         """Give up late requests."""
-        self._close_streams(self.expire(now))
+        self._runs.cancel(self.expire(now))
 
     # What runs.
 
-    def _start(self, key: object, work: Callable[[], HttpFlow[None]], deadline: float | None = None) -> None:
+    def _start(self, key: object, work: Callable[[], HttpFlow[None]]) -> None:
         """Run something in a thread until it ends or the connection does; nothing, if the same is at work."""
         with self.lock:
-            if key in self._runs or not self.alive:
+            if key in self._runs.by_key or not self.alive:
                 return
-            run = self._runs[key] = ThreadRun(self._logged(key, work()), self._threads, deadline)
-        run.start()
+            self._runs.prepare_alone(key, self._logged(key, work()))
+        self._runs.start_due()
 
-    def _tell(self, message: bytes) -> None:
+    def _notify(self, message: bytes) -> None:
         """With the lock: prepare to send what gets no answer."""
         if not self.alive:
             return
-        sent = _Sent(message, self._session.headers(), told=threading.Event())
+        sent = _Sent(message, self._session.headers(), reported=threading.Event())
         deadline = time.monotonic() + self.state.options.timeouts.list
-        run = self._runs[sent] = ThreadRun(self._logged(sent, self._tell_again(sent)), self._threads, deadline)
-        self._due.append(run)
+        self._runs.prepare_alone(sent, self._logged(sent, self._notify_again(sent)), deadline)
 
     def _logged(self, key: object, work: HttpFlow[None]) -> HttpFlow[None]:
         """Run something whose outcome has no receiver."""
@@ -389,32 +288,25 @@ class HttpClientTransport(ClientTransport):
         except Exception:  # a mistake of ours
             logging.getLogger("linkspan").exception("an error in an HTTP connection")
         finally:
-            self._runs.pop(key, None)
-            if isinstance(key, _Sent) and key.told is not None:
-                key.told.set()
-
-    def _close_streams(self, keys: Iterable[object]) -> None:
-        """Close the streams of requests that were given up. Any thread."""
-        for key in keys:
-            run = self._runs.pop(key, None)
-            if run is not None:
-                run.cancel()
+            self._runs.by_key.pop(key, None)
+            if isinstance(key, _Sent) and key.reported is not None:
+                key.reported.set()
 
     def _run(self, sent: _Sent) -> HttpFlow[None]:
         """Send a request and read its answer: whatever happens, its caller gets an outcome."""
         try:
             yield from self._post(sent)
         except HttpFailure as failure:
-            self._lose(sent, failed(self.state.origin, failure, sent.what))
+            self._finish(sent, failed(self.state.origin, failure, sent.what))
         except ClientError as error:
-            self._lose(sent, error)
+            self._finish(sent, error)
         except Exception as error:  # a mistake of ours; no caller may wait forever because of it
-            self._lose(sent, invalid(self.state.origin, sent.what, type(error).__name__, delivery="maybe_sent"))
+            self._finish(sent, invalid(self.state.origin, sent.what, type(error).__name__, delivery="maybe_sent"))
             logging.getLogger("linkspan").exception("an error in an HTTP connection")
         finally:
-            self._runs.pop(sent.request_id, None)
+            self._runs.by_key.pop(sent.request_id, None)
 
-    def _tell_again(self, sent: _Sent) -> HttpFlow[None]:
+    def _notify_again(self, sent: _Sent) -> HttpFlow[None]:
         """Send what gets no answer: again, if it cannot have arrived; not for ever."""
         for attempt in range(1, _TRIES + 1):
             try:
@@ -456,18 +348,7 @@ class HttpClientTransport(ClientTransport):
             data = yield from self._requests.whole(reply, self.state.options.limits.max_line_bytes)
             self._take(sent, data)
         else:
-            yield from self._complain(sent, reply, kind)
-
-    def _complain(self, sent: _Sent, reply: Reply, kind: str) -> HttpFlow[None]:
-        """Report what came instead of a response. Raises: InvalidResponse."""
-        if reply.status in (202, 204):
-            raise invalid(
-                self.state.origin, sent.what, f"it came with status {reply.status}, which is for notifications"
-            )
-        data = yield from self._requests.whole(reply, _ERROR_BODY, cut=True)
-        shown = excerpt(data, self._requests.secrets(sent.own))
-        what = f"it came with status {reply.status} and {repr(kind[:60]) if kind else 'no content type'}"
-        raise invalid(self.state.origin, sent.what, f"{what}{f': {shown}' if shown else ''}", hint=_WRONG_KIND)
+            yield from _complain(sent, reply, kind, self._requests, self.state.origin)
 
     def _take(self, sent: _Sent, data: bytes) -> None:
         """Read an answer that is one JSON message."""
@@ -487,7 +368,7 @@ class HttpClientTransport(ClientTransport):
         self._doubt(sent, reply, message, data)
         meant = isinstance(message, ErrorResponse) and message.id in (sent.request_id, None)
         if isinstance(message, ErrorResponse) and meant and reply.status not in SPEAKS_FOR_ITSELF:
-            self._answer(sent, message)
+            self._finish(sent, message)
             return
         hint: str | None = None
         if self._requests.sends_credentials(self._post_url, sent.own):
@@ -502,14 +383,6 @@ class HttpClientTransport(ClientTransport):
             hint=hint,
             secrets=self._requests.secrets(sent.own),
         )
-
-    def _answer(self, sent: _Sent, message: ErrorResponse) -> None:
-        if sent.request_id is None:
-            return
-        with self.lock:
-            waiter = self.machine.forget(sent.request_id)
-        if waiter is not None:
-            deliver([(waiter, message)])
 
     def _doubt(self, sent: _Sent, reply: Reply, message: Message | Batch | None, data: bytes) -> None:
         """End the connection if the server has forgotten it. Nothing was done then, and all must begin anew (HL-7)."""
@@ -529,7 +402,7 @@ class HttpClientTransport(ClientTransport):
         self._session.id = None
         error = ConnectionLost(problem, self.state.origin, delivery="not_sent")
         if sent is not None:
-            self._lose(sent, error)
+            self._finish(sent, error)
         self.end(error=ConnectionLost(problem, self.state.origin, delivery="maybe_sent"))
 
     def _stream_refused(self, reply: Reply) -> HttpFlow[None]:
@@ -560,26 +433,49 @@ class HttpClientTransport(ClientTransport):
             self.recorder.server(message.replace(b"\n", b" ") + b"\n")
         with self.lock:
             events = self.machine.receive_message(message, answers)
-        self.receive([each for each in events if type(each) is not UnexpectedOutput], here)
+        if UnexpectedOutput in map(type, events):
+            events = [each for each in events if type(each) is not UnexpectedOutput]
+        self.receive(events, here)
 
-    def _messages(self) -> list[bytes]:
-        """Return what there is to send. With the lock."""
+    def _recorded_messages(self) -> list[bytes]:
         messages = self.machine.messages_to_send()
         if self.recorder is not None:
             for each in messages:
                 self.recorder.client(each + b"\n")
         return messages
 
-    # Errors.
-
-    def _lose(self, sent: _Sent, error: ClientError) -> None:
+    def _finish(self, sent: _Sent, item: ErrorResponse | ClientError) -> None:
         """End one request with an error."""
         if sent.request_id is None:
             return
         with self.lock:
             waiter = self.machine.forget(sent.request_id)
         if waiter is not None:
-            deliver([(waiter, self._for_phase(error, waiter))])
+            deliver([(waiter, for_phase(item, waiter) if isinstance(item, ClientError) else item)])
 
 
 _WRONG_KIND: Final = "check that this is the URL of an MCP server; its path often ends with /mcp [LS-211]"
+
+
+def _complain(sent: _Sent, reply: Reply, kind: str, requests: HttpRequests, origin: ServerOrigin) -> HttpFlow[None]:
+    """Report what came instead of a response. Raises: InvalidResponse."""
+    if reply.status in (202, 204):
+        raise invalid(origin, sent.what, f"it came with status {reply.status}, which is for notifications")
+    data = yield from requests.whole(reply, _ERROR_BODY, cut=True)
+    shown = excerpt(data, requests.secrets(sent.own))
+    what = f"it came with status {reply.status} and {repr(kind[:60]) if kind else 'no content type'}"
+    raise invalid(origin, sent.what, f"{what}{f': {shown}' if shown else ''}", hint=_WRONG_KIND)
+
+
+def _request_headers(
+    spec: RequestSpec, agreement: Agreement, session: HttpSessionState, named_by: Mapping[str, str]
+) -> dict[str, str]:
+    if agreement.revision.repeats_in_headers:
+        headers = mirrored(agreement, spec.method, spec.params, spec.header_plan, named_by)
+    elif spec.method == "initialize":
+        headers = {}  # nothing modern may leak into a handshake, and there is no session yet
+    else:
+        headers = session.headers()
+    if spec.headers:
+        headers |= {name.lower(): value for name, value in spec.headers.items()}
+    return headers

@@ -11,6 +11,7 @@ import socket
 import zlib
 from binascii import b2a_base64
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
@@ -28,22 +29,6 @@ from linkspan.wire.headers import join_lines
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = [
-    "END_OF_HEAD",
-    "IDLE_SECONDS",
-    "LARGEST_HEAD",
-    "LARGEST_READ",
-    "MOST_LINES",
-    "HttpConnection",
-    "Place",
-    "Route",
-    "Routes",
-    "TunnelAnswer",
-    "connect_failure",
-    "patiences",
-    "plain",
-]
-
 _CUT: Final = "the connection was closed in the middle of the response"
 _CLOSED: Final = "the server closed the connection before it responded"
 _REFUSED: Final = "check that the server is running, and the host and port of the URL [LS-203]"
@@ -58,6 +43,8 @@ LARGEST_HEAD: Final = 128 * 1024
 MOST_LINES: Final = 256
 """Lines of them."""
 _MOST_ROUTES: Final = 64
+_MOST_HEADS: Final = 32
+"""Heads that a route remembers: some headers are different in each request."""
 LARGEST_READ: Final = 65536
 _AT_ONCE: Final = 16384
 """Packed bytes that are unpacked at once."""
@@ -75,7 +62,7 @@ _FIRST_LINE: Final = re.compile(rb"HTTP/1\.[01] (\d{3})[ \r]")
 # Where a URL leads.
 
 
-class Place(msgspec.Struct, frozen=True):
+class Destination(msgspec.Struct, frozen=True):
     """Where connections go: to the server, or to a proxy."""
 
     host: str
@@ -86,8 +73,8 @@ class Place(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True):
     """How requests for one URL are sent."""
 
-    place: Place
-    server: Place
+    place: Destination
+    server: Destination
     """The same, unless there is a proxy."""
     target: str
     """What follows the method in a request."""
@@ -95,23 +82,35 @@ class Route(msgspec.Struct, frozen=True):
     """What each request carries unless its caller says otherwise."""
     tunnel: bytes = b""
     """What a proxy is sent first, if it only opens a tunnel."""
+    heads: dict[tuple[object, ...], bytes] = msgspec.field(default_factory=dict)
+    """The last heads of requests, by method and headers: most requests repeat one of them."""
 
     @property
-    def key(self) -> tuple[Place, Place]:
+    def key(self) -> tuple[Destination, Destination]:
         """What the connections have in common that can carry a request."""
         return self.place, self.server if self.tunnel else self.place
 
     def encode(self, method: str, headers: Mapping[str, str], body: bytes) -> bytes:
         """Return a request; names of headers in lower case. Raises: HttpFailure."""
+        sent = {**self.headers, **headers}
         try:
-            sent = {**self.headers, **headers}
-            if not _NAMES.fullmatch("".join(sent)) or "" in sent or _NO_VALUE.search("".join(sent.values())):
-                raise ValueError
-            head = "".join([f"{name}: {value}\r\n" for name, value in sent.items()])
-            length = f"content-length: {len(body)}\r\n" if body or method == "POST" else ""
-            return f"{method} {self.target} HTTP/1.1\r\n{head}{length}\r\n".encode() + body
+            key = method, *sent.items()
+            head = self.heads.get(key)
+            if head is None:
+                if len(self.heads) >= _MOST_HEADS:
+                    self.heads.clear()
+                head = self.heads[key] = self._head(method, sent)
         except (ValueError, TypeError):
             raise HttpFailure("the request cannot be sent", sent=False, ours=True, hint=_BAD_HEADERS) from None
+        length = b"content-length: %d\r\n" % len(body) if body or method == "POST" else b""
+        return b"%b%b\r\n%b" % (head, length, body)
+
+    def _head(self, method: str, headers: Mapping[str, str]) -> bytes:
+        """Return the first line of a request, and its headers. Raises: ValueError, TypeError for what these may not contain."""
+        if not _NAMES.fullmatch("".join(headers)) or "" in headers or _NO_VALUE.search("".join(headers.values())):
+            raise ValueError
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return f"{method} {self.target} HTTP/1.1\r\n{lines}".encode()
 
 
 class Routes:
@@ -144,9 +143,40 @@ class Routes:
     def admit(self, host: str, address: str) -> None:
         """Check an address of a host before it is connected to; here any is good. Raises: HttpFailure."""
 
-    def ssl(self, place: Place) -> SSLContext | None:
+    def ssl(self, place: Destination) -> SSLContext | None:
         """Return what secures connections to a place, if anything does."""
         return (self._ssl or _default_context()) if place.secure else None
+
+
+class CheckedRoutes(Routes):
+    """Routes that end at addresses which are checked: those that are connected to, so another address of a name is no way around.
+
+    Through a proxy only what the URL itself says can be checked.
+    """
+
+    def __init__(self, ssl: SSLContext | None, connect_timeout: float) -> None:
+        """Take the same as `Routes`."""
+        super().__init__(ssl, connect_timeout)
+        self._proxies: set[str] = set()
+
+    def check(self, host: str, address: str) -> None:
+        """Check an address of a host. Raises: HttpFailure for one that must not be used."""
+        raise NotImplementedError
+
+    def find(self, url: str) -> Route:
+        """Return the route to a URL. Raises: HttpFailure for one that must not be used."""
+        route = super().find(url)
+        if route.place != route.server:
+            self._proxies.add(route.place.host)
+            with suppress(OSError):  # a name, whose address only the proxy knows
+                for *_, address in socket.getaddrinfo(route.server.host, None, flags=socket.AI_NUMERICHOST):
+                    self.check(route.server.host, str(address[0]))
+        return route
+
+    def admit(self, host: str, address: str) -> None:
+        """Check an address before it is connected to. Raises: HttpFailure."""
+        if host not in self._proxies:
+            self.check(host, address)
 
 
 @lru_cache(1)
@@ -178,7 +208,7 @@ def _route(url: str) -> Route:
     return Route(proxy, server, path, headers, f"CONNECT {there} HTTP/1.1\r\n{head}\r\n".encode())
 
 
-def _way_through(proxy: str) -> tuple[Place, Mapping[str, str]]:
+def _way_through(proxy: str) -> tuple[Destination, Mapping[str, str]]:
     """Return where a proxy is, and the header that carries its password, if it has one. Raises: HttpFailure."""
     try:
         return _place(proxy), _basic("proxy-authorization", proxy)
@@ -188,14 +218,14 @@ def _way_through(proxy: str) -> tuple[Place, Mapping[str, str]]:
         raise HttpFailure(problem, sent=False, ours=True, hint=_PROXIES) from None
 
 
-def _place(url: str) -> Place:
+def _place(url: str) -> Destination:
     """Return where a URL leads. Raises: ValueError."""
     parts = urlsplit(url)
     host = parts.hostname
     if not host or parts.scheme not in _PORTS or re.search(r"[\s\0-\x20%]", host):
         raise ValueError("invalid URL")
     host = host if host.isascii() else host.encode("idna").decode()
-    return Place(host, parts.port or _PORTS[parts.scheme], parts.scheme == "https")
+    return Destination(host, parts.port or _PORTS[parts.scheme], parts.scheme == "https")
 
 
 def _basic(name: str, url: str) -> dict[str, str]:

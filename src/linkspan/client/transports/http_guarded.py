@@ -6,23 +6,19 @@ of a redirect is checked, too, and stays on its origin. Through a proxy only wha
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin
 
 from linkspan.auth.network import Origin, check_url, is_public, may_connect
-from linkspan.client.transports.http_connections import Route, Routes
-from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, Read, Reply, may_send_to
+from linkspan.client.transports.http_connections import CheckedRoutes
+from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, ReadBody, Reply, may_send_to
 from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
 from linkspan.core.auth_flow import Http, HttpResult, HttpUnavailable
 
 if TYPE_CHECKING:
     from ssl import SSLContext
-
-__all__ = ["GuardedHttp", "read_bounded"]
 
 _PATIENCE: Final = 30.0
 """Seconds for one request, its redirects included."""
@@ -91,7 +87,7 @@ def read_bounded(reply: Reply, bound: int) -> HttpFlow[bytes]:
     while len(body) <= bound:
         chunk = reply.take()
         if chunk is None:
-            chunk = yield Read(reply)
+            chunk = yield ReadBody(reply)
         if not chunk:
             break
         body += chunk
@@ -109,7 +105,7 @@ def _onward(url: str, reply: Reply) -> str | None:
     return target if target and may_send_to(target, url) else None
 
 
-class _GuardedRoutes(Routes):
+class _GuardedRoutes(CheckedRoutes):
     """Routes that end at addresses which may be connected to."""
 
     def __init__(
@@ -123,24 +119,9 @@ class _GuardedRoutes(Routes):
         self._private = private  # hosts that are asked over http, so never in public
         self._was_named = was_named
         self._server_addresses = server_addresses
-        self._proxies: set[str] = set()
 
-    def find(self, url: str) -> Route:
-        """Return the route to a URL. Raises: HttpFailure for one that must not be used."""
-        route = super().find(url)
-        if route.place != route.server:
-            self._proxies.add(route.place.host)
-            with suppress(OSError):  # a name, whose address only the proxy knows
-                for *_, address in socket.getaddrinfo(route.server.host, None, flags=socket.AI_NUMERICHOST):
-                    self._check(route.server.host, str(address[0]))
-        return route
-
-    def admit(self, host: str, address: str) -> None:
-        """Check an address before it is connected to. Raises: HttpFailure."""
-        if host not in self._proxies:
-            self._check(host, address)
-
-    def _check(self, host: str, address: str) -> None:
+    def check(self, host: str, address: str) -> None:
+        """Refuse private networks that only the server named. Raises: HttpFailure."""
         if host.lower() in self._private and is_public(address):
             problem = f"{host} has the public address {address}, and http is for private networks only"
             raise HttpFailure(problem, sent=False, ours=True)

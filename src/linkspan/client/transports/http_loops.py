@@ -14,8 +14,8 @@ from typing import Any, Final
 from linkspan.client.transports.http_connections import (
     END_OF_HEAD,
     IDLE_SECONDS,
+    Destination,
     HttpConnection,
-    Place,
     Route,
     Routes,
     TunnelAnswer,
@@ -23,11 +23,9 @@ from linkspan.client.transports.http_connections import (
     patiences,
     plain,
 )
-from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, HttpReply, Open, Read, Wait
+from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, HttpReply, Open, ReadBody, Wait
 from linkspan.core.flow import Sleep
-from linkspan.runtime.forks import keep, lead_nowhere, renew
-
-__all__ = ["LoopConnection", "LoopPool", "LoopRun", "is_here"]
+from linkspan.runtime.forks import keep, point_to_devnull, renew
 
 _MOST_WAITING: Final = 16
 """Chunks of a body that may wait to be taken; with more the server must wait."""
@@ -163,7 +161,7 @@ class LoopPool:
 
     def start_afresh(self) -> None:
         """Let go of all connections; in a forked child they are the parent's."""
-        lead_nowhere([each.fileno for each in self.connections])
+        point_to_devnull([each.fileno for each in self.connections])
         keep(self.connections, self._idle, self._expiry, self._ending, self.loop)
         self.connections, self._idle, self._closed = set(), {}, True
 
@@ -292,7 +290,7 @@ class LoopPool:
         found.connection_made(secure)
         return found
 
-    async def _socket(self, place: Place) -> socket.socket:
+    async def _socket(self, place: Destination) -> socket.socket:
         """Return a socket that is connected to one of the addresses of a place. Raises: OSError, HttpFailure."""
         problem = OSError("it has no address")
         if _ADDRESS.fullmatch(place.host):
@@ -417,7 +415,7 @@ class LoopRun:
                 break
             outcome = failure = None
             try:
-                if type(effect) is Read:
+                if type(effect) is ReadBody:
                     outcome = effect.reply.take()
                     if outcome is not None:
                         continue
@@ -470,7 +468,7 @@ class LoopRun:
             return
         outcome: object = connection
         try:
-            if type(effect) is Read:
+            if type(effect) is ReadBody:
                 outcome = connection.take()
             elif not connection.answered:
                 if connection.failure is None:

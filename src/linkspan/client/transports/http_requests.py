@@ -15,27 +15,11 @@ import msgspec
 
 from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import InvalidResponse
-from linkspan.flows.http_messages import http_error, secrets_in, shown_url
+from linkspan.flows.http_messages import HttpHop, http_error, secrets_in, shown_headers, shown_url
 from linkspan.flows.state import Auth, ClientState, IdentityHeader, bearer
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.jsonrpc import RequestId
 from linkspan.wire.redaction import redact
-
-__all__ = [
-    "Access",
-    "HttpEffect",
-    "HttpFailure",
-    "HttpFlow",
-    "HttpPort",
-    "HttpReply",
-    "HttpRequests",
-    "Open",
-    "PersonWaits",
-    "Read",
-    "Reply",
-    "Wait",
-    "may_send_to",
-]
 
 T = TypeVar("T")
 
@@ -116,7 +100,7 @@ class Open(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Read(msgspec.Struct, frozen=True):
+class ReadBody(msgspec.Struct, frozen=True):
     """Wait for a piece of a body; the outcome is empty at its end. Raises: HttpFailure."""
 
     reply: Reply
@@ -129,7 +113,7 @@ class Wait(msgspec.Struct, frozen=True):
     """Takes a function that is called once when the work is done, in any thread; at once if it is done already."""
 
 
-HttpEffect: TypeAlias = Open | Read | Sleep | Wait
+HttpEffect: TypeAlias = Open | ReadBody | Sleep | Wait
 HttpFlow: TypeAlias = Generator[HttpEffect, Any, T]
 """Is closed where it stands when its work is cancelled."""
 
@@ -145,7 +129,7 @@ PersonWaits: TypeAlias = Callable[[bool], object]
 """Is called when a person begins to be waited for, and when that ends."""
 
 
-class Access(Protocol):
+class RequestAccess(Protocol):
     """What identifies requests by an authorization server's tokens: see `linkspan.client.authorizing`."""
 
     def send(
@@ -168,20 +152,23 @@ class HttpRequests:
         headers: Mapping[str, str],
         auth: Auth | None = None,
         hidden: Sequence[str] = (),
-        access: Access | None = None,
-        access_to: Callable[[object], Access] | None = None,
+        access: RequestAccess | None = None,
+        access_to: Callable[[object], RequestAccess] | None = None,
         person_waits: Callable[[RequestId, bool], object] | None = None,
+        on_hop: Callable[[HttpHop], object] | None = None,
     ) -> None:
         """Send `headers` with every request, and the token of `auth` unless the request has an Authorization header.
 
         `hidden` are secrets of the URL, which no text may show. `access` identifies requests instead of a token; `access_to`
         finds that of an identity that only some requests have, or that of a stored login for None, once the server asks for one.
+        `on_hop` is called with each request that got a response, or failed.
         """
         self._hidden = hidden
         self._auth = auth
         self._access = access
         self._access_to = access_to
         self._person_waits = person_waits
+        self._on_hop = on_hop
         self._in_the_clear = _is_in_the_clear(state.origin.url or "")
         self._token: Mapping[str, str] = {}
         self._state = state
@@ -201,9 +188,53 @@ class HttpRequests:
 
         Raises: HttpFailure, HttpError for a bad redirect, ClientError.
         """
+        flow = self._send(method, url, headers, body, what, request_id)
+        return flow if self._on_hop is None else self._watched(flow, self._on_hop)
+
+    def _watched(self, flow: HttpFlow[T], on_hop: Callable[[HttpHop], object]) -> HttpFlow[T]:
+        """Report what a flow sends and gets."""
+        try:
+            effect = next(flow)
+            while True:
+                began = self._state.clock()
+                outcome: Any = None
+                try:
+                    outcome = yield effect
+                except BaseException as error:
+                    self._report(on_hop, effect, began, problem=str(error))
+                    effect = flow.throw(error)
+                else:
+                    self._report(on_hop, effect, began, outcome)
+                    effect = flow.send(outcome)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+        finally:
+            flow.close()
+
+    def _report(
+        self,
+        on_hop: Callable[[HttpHop], object],
+        effect: HttpEffect,
+        began: float,
+        reply: Any = None,
+        problem: str = "",
+    ) -> None:
+        if not isinstance(effect, Open):
+            return
+        secrets, took = self.secrets(), self._state.clock() - began
+        sent = shown_headers(effect.headers, self._own, secrets)
+        hop = HttpHop(effect.method, self._shown(effect.url), sent, seconds=took, problem=redact(problem, secrets))
+        if reply is not None:
+            received = shown_headers(reply.headers, (), secrets)
+            hop = msgspec.structs.replace(hop, status=reply.status, received=received)
+        on_hop(hop)
+
+    def _send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, what: str, request_id: RequestId | None
+    ) -> HttpFlow[Reply]:
         first, status = url, 0
-        access: Access | None = self._access
-        find_login: Callable[[object], Access] | None = None
+        access: RequestAccess | None = self._access
+        find_login: Callable[[object], RequestAccess] | None = None
         who = headers.get("authorization")
         if type(who) is IdentityHeader and self._access_to is not None:
             access = self._access_to(who.identity)
@@ -270,7 +301,7 @@ class HttpRequests:
         while True:
             chunk = reply.take()  # most bodies have come with their heads, and need no effect
             if chunk is None:
-                chunk = yield Read(reply)
+                chunk = yield ReadBody(reply)
             if not chunk:
                 break
             parts.append(chunk)

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, HttpRequests, Read, Reply, may_send_to
+from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, HttpRequests, ReadBody, Reply, may_send_to
 from linkspan.core.client_connection import ClientConnection
 from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import (
@@ -23,7 +23,7 @@ from linkspan.flows.client_errors import (
     ConnectionLost,
     Delivery,
     InvalidResponse,
-    Origin,
+    ServerOrigin,
 )
 from linkspan.flows.http_messages import BUSY, http_error, retry_after, shown_url
 from linkspan.flows.requesting import backoff
@@ -35,17 +35,6 @@ from linkspan.wire.jsonrpc import RequestId
 
 if TYPE_CHECKING:
     import asyncio
-
-__all__ = [
-    "SESSION",
-    "FirstTransport",
-    "HttpSessionState",
-    "OwnStream",
-    "SseReader",
-    "failed",
-    "invalid",
-    "wait_asked_for",
-]
 
 SESSION: Final = "mcp-session-id"
 _EVENTS: Final = {"accept": "text/event-stream"}
@@ -79,7 +68,7 @@ def wait_asked_for(reply: Reply) -> float | None:
     return retry_after(reply.headers.get("retry-after", ""), time.time())
 
 
-def failed(origin: Origin, failure: HttpFailure, what: str = "the stream") -> ClientError:
+def failed(origin: ServerOrigin, failure: HttpFailure, what: str = "the stream") -> ClientError:
     """Return the error for a request without an answer. `what` was requested."""
     if failure.garbled:
         return invalid(origin, what, str(failure), hint=failure.hint, delivery="maybe_sent")
@@ -90,7 +79,7 @@ def failed(origin: Origin, failure: HttpFailure, what: str = "the stream") -> Cl
 
 
 def invalid(
-    origin: Origin, what: str, problem: str, *, hint: str | None = None, delivery: Delivery = "answered"
+    origin: ServerOrigin, what: str, problem: str, *, hint: str | None = None, delivery: Delivery = "answered"
 ) -> InvalidResponse:
     """Return the error for an answer that breaks the protocol. `what` was requested."""
     return InvalidResponse(f"invalid response to {what}: {problem}", origin, delivery=delivery, hint=hint)
@@ -163,7 +152,7 @@ class SseReader:
         reader = EventReader(self._state.options.limits.max_line_bytes)
         reader.last_id = last_id
         retry: float | None = None
-        read = Read(reply)
+        read = ReadBody(reply)
         try:
             while chunk := (yield read):
                 for event in reader.receive_data(chunk):
@@ -325,7 +314,7 @@ class FirstTransport:
         try:
             reply = yield from self._streams.get(None)
             try:
-                while is_event_stream(reply) and (chunk := (yield Read(reply))):
+                while is_event_stream(reply) and (chunk := (yield ReadBody(reply))):
                     for event in reader.receive_data(chunk):
                         self._receive(event)
             finally:

@@ -14,8 +14,8 @@ from linkspan.client.transports.http_connections import (
     END_OF_HEAD,
     IDLE_SECONDS,
     LARGEST_READ,
+    Destination,
     HttpConnection,
-    Place,
     Route,
     Routes,
     TunnelAnswer,
@@ -23,15 +23,13 @@ from linkspan.client.transports.http_connections import (
     patiences,
     plain,
 )
-from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, Open, Read, Wait
+from linkspan.client.transports.http_requests import HttpEffect, HttpFailure, HttpFlow, Open, ReadBody, Wait
 from linkspan.core.flow import Sleep
-from linkspan.runtime.forks import keep, lead_nowhere, renew
+from linkspan.runtime.forks import keep, point_to_devnull, renew
 from linkspan.runtime.reactor import reactor
 
 if TYPE_CHECKING:
     from linkspan.client.transports.tls_in_tls import TlsInTls
-
-__all__ = ["ThreadConnection", "ThreadPool", "ThreadRun"]
 
 _NO_THREAD: Final = 0.5
 """Seconds after which a thread is asked for again where the system had none."""
@@ -116,7 +114,7 @@ class ThreadPool:
 
     def start_afresh(self) -> None:
         """Let go of all connections; in a forked child they are the parent's."""
-        lead_nowhere([each.socket.fileno() for each in self._open])
+        point_to_devnull([each.socket.fileno() for each in self._open])
         keep(self._open)
         self._lock = threading.Lock()
         self._idle, self._open, self._expires = {}, set(), False
@@ -148,7 +146,6 @@ class ThreadPool:
 
     def keep(self, connection: ThreadConnection) -> None:
         """Take back a connection that has carried a request, for the next one."""
-        connection.idle = True
         connection.used_at = time.monotonic()
         with self._lock:
             if not self._closed:
@@ -206,7 +203,7 @@ def _connected(route: Route, routes: Routes, until: float) -> socket.socket | Tl
     return sock
 
 
-def _socket(place: Place, routes: Routes, until: float) -> socket.socket:
+def _socket(place: Destination, routes: Routes, until: float) -> socket.socket:
     """Return a socket that is connected to one of the addresses of a place. Raises: OSError, HttpFailure."""
     problem = OSError("it has no address")
     addresses = socket.getaddrinfo(place.host.encode(), place.port, type=socket.SOCK_STREAM)
@@ -229,7 +226,9 @@ def _left(until: float) -> float:
     return max(0.001, until - time.monotonic())
 
 
-def _secured(sock: socket.socket | TlsInTls, place: Place, routes: Routes, until: float) -> socket.socket | TlsInTls:
+def _secured(
+    sock: socket.socket | TlsInTls, place: Destination, routes: Routes, until: float
+) -> socket.socket | TlsInTls:
     context = routes.ssl(place)
     if context is None:
         return sock
@@ -355,7 +354,7 @@ class ThreadRun:
         try:
             if effect is None:
                 pass
-            elif type(effect) is Read:
+            elif type(effect) is ReadBody:
                 while (outcome := effect.reply.take()) is None and self._connection is not None:
                     self._connection.wait(self.deadline)
             elif type(effect) is Open and (found := self._connected(effect.url, may_open=may_open)) is not None:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 from linkspan.client.transports.base import ClientTransport, TransportOwner
 from linkspan.flows.state import ClientState
 from linkspan.runtime.calls import Connectable
-from linkspan.runtime.server_end import ServerEnd, Wire
+from linkspan.runtime.server_end import ServerEnd, WireEnd
 
 if TYPE_CHECKING:
     import asyncio
-
-__all__ = ["MemoryClientTransport"]
 
 
 class MemoryClientTransport(ClientTransport):
@@ -30,7 +28,7 @@ class MemoryClientTransport(ClientTransport):
         super().__init__(owner, state)
         self._home = home
         self._end = ServerEnd(server, self.receive_data, self._loop, flush=self.flush)
-        self._to_server = Wire(self.lock, self.data_to_send, self._end.driver.receive_data)
+        self._to_server = WireEnd(self.lock, self.data_to_send, self._end.driver.receive_data)
         self.watch()
 
     # Callers, and the server's driver, which calls `flush` too: either side may have something to send.

@@ -11,8 +11,6 @@ import re
 import sys
 from typing import Final
 
-__all__ = ["find_proxy", "is_exempt"]
-
 _ENTRY: Final = re.compile(r"(?P<name>\[[^\[\]]*\]|[^:]*|[^\[]*)(?::(?P<port>[0-9]+))?")
 """A name, or an address, which needs brackets only if it has colons and a port follows."""
 

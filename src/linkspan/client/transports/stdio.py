@@ -19,18 +19,16 @@ import msgspec
 
 from linkspan.client.transports.base import ClientTransport, ThreadWaiter, TransportOwner, Waiter
 from linkspan.core.flow import RequestSpec
-from linkspan.flows.client_errors import ConnectError, ConnectionLost, Ending, hint_for_missing_command
+from linkspan.flows.client_errors import ConnectError, ConnectionLost, ProcessEnd, hint_for_missing_command
 from linkspan.flows.state import ClientState
 from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, Readable, WakePipe, Writer, can_poll, open_poll
-from linkspan.runtime.forks import lead_nowhere, renew
+from linkspan.runtime.forks import point_to_devnull, renew
 from linkspan.runtime.process import Child, signal_name
 from linkspan.wire.redaction import redact
 from linkspan.wire.reports import Report, ReportReader
 
 if TYPE_CHECKING:
     import asyncio
-
-__all__ = ["Command", "StdioClientTransport"]
 
 _STDERR_KEPT: Final = 32 * 1024
 _LAST_READS: Final = 16
@@ -73,7 +71,7 @@ class LoopReader:
     def start_afresh(self) -> None:
         """In a forked child: let go of the parent's pipe."""
         if self._open:
-            lead_nowhere([self.source.fileno()])
+            point_to_devnull([self.source.fileno()])
 
     def end(self) -> None:
         """Read no more, as soon as the loop runs; any thread."""
@@ -113,7 +111,7 @@ class LeaderFollowers:
     def start_afresh(self) -> None:
         """In a forked child: let go of the pipe that wakes the parent's leader."""
         if self._wakes is not None:
-            lead_nowhere(self._wakes.fds)
+            point_to_devnull(self._wakes.fds)
 
     def wait(self, waiter: ThreadWaiter) -> Any:
         """Return the next item of `waiter`; until there is one, this thread reads if no other one does."""
@@ -184,7 +182,7 @@ class StdioClientTransport(ClientTransport):
             self._child = child = Child(command.argv, command.env, command.cwd)
         except (OSError, ValueError) as error:
             raise self._cannot_start(error) from None
-        self._writer = Writer(self, self.lock, child.stdin, bound=_MAX_UNSENT, on_change=self._look_at_writer)
+        self._writer = Writer(self, self.lock, child.stdin, bound=_MAX_UNSENT, on_change=self._check_writer)
         self._last_words = bytearray()
         self._decode_stderr = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._reports = ReportReader() if command.reports else None
@@ -194,8 +192,8 @@ class StdioClientTransport(ClientTransport):
         watched = [each for each in (self._stdout, self._stderr, self._process) if each is not None]
         self._open = {each.fileno(): each for each in watched}
         self._dying_until: float | None = None
-        self._next_look = 0.0
-        self._buried = threading.Lock()
+        self._next_check = 0.0
+        self._reaped = threading.Lock()
         self._left = threading.Event()
         self._receiving = threading.Lock()
         """Held by the thread that reads stdout until all is delivered, so that messages keep their order."""
@@ -255,16 +253,16 @@ class StdioClientTransport(ClientTransport):
         with self.lock:
             self._closed = True
         self.end(by_us=True)
-        with self._buried:
+        with self._reaped:
             self._child.stop(self.state.options.timeouts.close)
         self._reactor.call(self._leave)
         self._left.wait(_DYING)
 
-    def ending(self) -> Ending:
+    def ending(self) -> ProcessEnd:
         """Return what is known of the process."""
         text = bytes(self._last_words).decode("utf-8", "replace")
         code = self._child.exit_code()
-        return Ending(
+        return ProcessEnd(
             code if code is not None and code >= 0 else None,
             signal_name(code),
             redact(text, self._command.secrets),
@@ -311,7 +309,7 @@ class StdioClientTransport(ClientTransport):
             if self._eof:
                 return False
             try:
-                data = source.read(CHUNK)
+                data = source.read_chunk()
             except BlockingIOError:
                 return True
             except OSError:
@@ -344,7 +342,7 @@ class StdioClientTransport(ClientTransport):
         with self.lock:
             due = self.machine.next_timeout()
         if self._lent or self._dying_until is not None or (due is not None and self._process is None):
-            return self._next_look if due is None else min(due, self._next_look)
+            return self._next_check if due is None else min(due, self._next_check)
         return due
 
     def handle_timeout(self, now: float) -> None:
@@ -356,18 +354,18 @@ class StdioClientTransport(ClientTransport):
                 self._take_back()
         self.expire(now)
         if self._dying_until is None:
-            self._next_look = now + (_LENT if self._lent else _LOOK)
+            self._next_check = now + (_LENT if self._lent else _LOOK)
             if self._process is None and self._child.exit_code() is not None:
                 self._begin_to_end()
             return
-        self._next_look = now + _TICK
-        told_all = self._stdout not in self._open.values() and self._stderr not in self._open.values()
-        if (self._child.exit_code() is not None and told_all) or now >= self._dying_until:
+        self._next_check = now + _TICK
+        has_all = self._stdout not in self._open.values() and self._stderr not in self._open.values()
+        if (self._child.exit_code() is not None and has_all) or now >= self._dying_until:
             self._dying_until = None
             self.end()
-            if self._buried.acquire(blocking=False):
+            if self._reaped.acquire(blocking=False):
                 self._child.reap()
-                self._buried.release()
+                self._reaped.release()
                 self._leave()
 
     def handle_readable(self, fd: int) -> None:
@@ -381,7 +379,7 @@ class StdioClientTransport(ClientTransport):
         elif source is self._stderr:
             self._read_stderr()
         elif self._lent:
-            self._next_look = time.monotonic() + _LENT
+            self._next_check = time.monotonic() + _LENT
             self._reactor.drop_fd(fd)
         else:
             self._read(source)
@@ -414,10 +412,10 @@ class StdioClientTransport(ClientTransport):
         if self._lent:
             self._take_back()
         if self._dying_until is None:
-            self._next_look = now = time.monotonic()
+            self._next_check = now = time.monotonic()
             self._dying_until = now + _DYING
 
-    def _look_at_writer(self) -> None:
+    def _check_writer(self) -> None:
         """A server that has closed its input will answer nothing more that it is asked."""
         if self._writer.broken:
             self._reactor.call(self._begin_to_end)

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-__all__ = ["TlsInTls"]
-
 T = TypeVar("T")
 _LARGEST_READ: Final = 65536
 

@@ -14,9 +14,9 @@ import msgspec
 from linkspan.host.dialects.anthropic import AnthropicDialect
 from linkspan.host.dialects.gemini import GeminiDialect
 from linkspan.host.dialects.openai import OpenAIDialect
-from linkspan.host.dialects.schemas import Provider
 from linkspan.host.dialects.shared import member
 from linkspan.host.messages import ModelEvent, ModelRequest, ToolAnswer, ToolSpec, ToolUse
+from linkspan.schema.provider_schemas import Provider
 from linkspan.types.base import JSON, JSONObject
 
 __all__ = ["Dialect", "StreamDecoder", "Tools", "answer_block", "native_tools", "provider_of", "read_tool_use"]

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from linkspan.host.dialects.shared import (
-    Call,
     MessageDecoder,
-    Names,
+    ProviderNames,
     Reason,
+    ToolUseInPieces,
     alternating,
     count,
     encoded_tools,
@@ -27,10 +27,10 @@ from linkspan.host.dialects.shared import (
 )
 from linkspan.host.messages import (
     AssistantMessage,
-    Image,
     Message,
     ModelEvent,
     ModelRequest,
+    Picture,
     Text,
     ToolAnswer,
     ToolMessage,
@@ -38,8 +38,6 @@ from linkspan.host.messages import (
     ToolUse,
 )
 from linkspan.types.base import JSON, JSONObject, is_object
-
-__all__ = ["AnthropicDialect"]
 
 _VERSION: Final = "2023-06-01"
 _CACHE: Final[JSONObject] = {"type": "ephemeral"}
@@ -76,7 +74,7 @@ class AnthropicDialect:
             called = dict.fromkeys(use.name for message in messages for use in message.tool_uses)
             offered = [ToolSpec(name, _GONE, {"type": "object", "properties": {}}) for name in called]
             tools, _ = self.encode_tools(offered)
-        names = Names(offered)
+        names = ProviderNames(offered)
         body: JSONObject = {"model": model, "max_tokens": request.max_tokens, "stream": True}
         if request.system:
             body["system"] = request.system
@@ -114,13 +112,13 @@ class AnthropicDialect:
         if member(value, "type") not in ("tool_use", None) or not isinstance(name, str) or not isinstance(use_id, str):
             raise ValueError("this is not a tool use of Anthropic's: pass a content block of the type tool_use")
         arguments, problem = read_arguments(plain(member(value, "input")))
-        return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem)
+        return ToolUse(use_id, ProviderNames(tools).from_wire(name), arguments, problem)
 
     def decoder(self, request: ModelRequest) -> AnthropicDecoder:
         """Return what reads the answer to this request."""
         return AnthropicDecoder(request, self.provider)
 
-    def _encode(self, message: Message, names: Names) -> tuple[str, list[JSONObject]]:
+    def _encode(self, message: Message, names: ProviderNames) -> tuple[str, list[JSONObject]]:
         """Return the role and the blocks of a message."""
         if isinstance(message, ToolMessage):
             return "user", [self.encode_answer(answer) for answer in message.answers]
@@ -131,7 +129,7 @@ class AnthropicDialect:
                 case ToolUse():
                     name, use_id = names.to_wire(part.name), _safe_id(part.id)
                     blocks.append({"type": "tool_use", "id": use_id, "name": name, "input": part.arguments})
-                case Image():
+                case Picture():
                     blocks.append(_picture(part))
                 case Text():
                     blocks += [{"type": "text", "text": part.text}] if part.text.strip() else []
@@ -156,13 +154,13 @@ class AnthropicDecoder(MessageDecoder):
         """Take one event, or a whole message. Raises: ModelError."""
         match member(event, "type"):
             case "message_start":
-                self._note(member(member(event, "message"), "usage"), None)
+                self._record(member(member(event, "message"), "usage"), None)
             case "message":
                 events: list[ModelEvent] = []
                 for index, block in enumerate(items(member(event, "content"))):
                     events += self._open(index, block)
                     self._close()
-                self._note(member(event, "usage"), member(event, "stop_reason"))
+                self._record(member(event, "usage"), member(event, "stop_reason"))
                 self.complete = True
                 return events
             case "content_block_start":
@@ -172,7 +170,7 @@ class AnthropicDecoder(MessageDecoder):
             case "content_block_stop":
                 self._close()
             case "message_delta":
-                self._note(member(event, "usage"), member(member(event, "delta"), "stop_reason"))
+                self._record(member(event, "usage"), member(member(event, "delta"), "stop_reason"))
             case "message_stop":
                 self.complete = True
             case "error":
@@ -194,7 +192,7 @@ class AnthropicDecoder(MessageDecoder):
             return self.say(text_of(member(block, "text")))
         if kind == "tool_use":
             given = member(block, "input") or None  # begins as {}, and comes in pieces
-            call = Call(text_of(member(block, "id")), text_of(member(block, "name")), given=given)
+            call = ToolUseInPieces(text_of(member(block, "id")), text_of(member(block, "name")), given=given)
             self.begin(index if isinstance(index, int) else None, call)
             return []
         if is_object(block) and isinstance(kind, str):
@@ -233,7 +231,7 @@ class AnthropicDecoder(MessageDecoder):
             block["input"] = read_arguments("".join(pieces))[0]
         self.keep(block)
 
-    def _note(self, usage: object, stop_reason: object) -> None:
+    def _record(self, usage: object, stop_reason: object) -> None:
         """Take the counts, which are cumulative, and count what was in the cache, or went into it, as input too."""
         self._uncached = count(member(usage, "input_tokens")) or self._uncached
         self._written = count(member(usage, "cache_creation_input_tokens")) or self._written
@@ -244,7 +242,7 @@ class AnthropicDecoder(MessageDecoder):
             self.reason = _REASONS.get(stop_reason, "end")
 
 
-def _picture(image: Image) -> JSONObject:
+def _picture(image: Picture) -> JSONObject:
     return {"type": "image", "source": {"type": "base64", "media_type": image.mime_type, "data": image.data}}
 
 

@@ -12,10 +12,10 @@ from typing import Final
 from urllib.parse import quote
 
 from linkspan.host.dialects.shared import (
-    Call,
     MessageDecoder,
-    Names,
+    ProviderNames,
     Reason,
+    ToolUseInPieces,
     alternating,
     count,
     encoded_tools,
@@ -30,11 +30,11 @@ from linkspan.host.dialects.shared import (
     text_of,
 )
 from linkspan.host.messages import (
-    Image,
     Message,
     ModelError,
     ModelEvent,
     ModelRequest,
+    Picture,
     Text,
     ToolAnswer,
     ToolMessage,
@@ -43,8 +43,6 @@ from linkspan.host.messages import (
     UserMessage,
 )
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
-
-__all__ = ["GeminiDialect"]
 
 _REASONS: Final[Mapping[str, Reason]] = {
     "STOP": "end",
@@ -76,7 +74,7 @@ class GeminiDialect:
 
     def encode_request(self, request: ModelRequest, model: str) -> JSONObject:
         """Return the body; the model is in the path."""
-        names = Names(request.tools)
+        names = ProviderNames(request.tools)
         body: JSONObject = {}
         if request.system:
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
@@ -101,7 +99,7 @@ class GeminiDialect:
 
     def encode_answer(self, answer: ToolAnswer) -> JSONObject:
         """Return a part for the user's next content; pictures are parts of their own after it."""
-        return self._answer(answer, Names(()))
+        return self._answer(answer, ProviderNames(()))
 
     def read_tool_use(self, value: object, tools: Sequence[ToolSpec] = ()) -> ToolUse:
         """Read a `functionCall`, or the part that holds it. Raises: ValueError for something else."""
@@ -111,13 +109,13 @@ class GeminiDialect:
             raise ValueError("this is not a function call of Gemini's: pass a part of the content, or its functionCall")
         arguments, problem = read_arguments(plain(member(call, "args")))
         use_id = text_of(member(call, "id")) or name
-        return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _signature(value))
+        return ToolUse(use_id, ProviderNames(tools).from_wire(name), arguments, problem, _signature(value))
 
     def decoder(self, request: ModelRequest) -> GeminiDecoder:
         """Return what reads the answer to this request."""
         return GeminiDecoder(request, self.provider)
 
-    def _encode(self, message: Message, names: Names, foreign: str | None) -> tuple[str, list[JSONObject]]:
+    def _encode(self, message: Message, names: ProviderNames, foreign: str | None) -> tuple[str, list[JSONObject]]:
         """Return the role and the parts of a message; its first call is signed, even for a call of another provider."""
         if isinstance(message, UserMessage):
             return "user", [_part(part) for part in message.parts if part != _NOTHING]
@@ -137,7 +135,7 @@ class GeminiDialect:
                 parts.append(part["part"])
         return "model", parts
 
-    def _answer(self, answer: ToolAnswer, names: Names) -> JSONObject:
+    def _answer(self, answer: ToolAnswer, names: ProviderNames) -> JSONObject:
         response = {"error" if answer.is_error else "output": answer.text}
         return {
             "functionResponse": {"name": names.to_wire(answer.name), "response": response} | _id(answer.id, answer.name)
@@ -182,7 +180,7 @@ class GeminiDecoder(MessageDecoder):
         if member(part, "thought") is True and call is None:
             return self.think(text)
         if call is not None:
-            begun = Call(text_of(member(call, "id")), text_of(member(call, "name")), extra=_signature(part))
+            begun = ToolUseInPieces(text_of(member(call, "id")), text_of(member(call, "name")), extra=_signature(part))
             begun.given = member(call, "args")
             self.begin(len(self.calls), begun)
             return []
@@ -204,7 +202,7 @@ def _id(use_id: str, name: str) -> JSONObject:
     return {} if is_made_up(use_id) or use_id == name else {"id": use_id}
 
 
-def _part(part: Text | Image) -> JSONObject:
-    if isinstance(part, Image):
+def _part(part: Text | Picture) -> JSONObject:
+    if isinstance(part, Picture):
         return {"inlineData": {"mimeType": part.mime_type, "data": part.data}}
     return {"text": part.text}

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from linkspan.host.dialects.shared import (
-    Call,
     MessageDecoder,
-    Names,
+    ProviderNames,
     Reason,
+    ToolUseInPieces,
     count,
     encoded_tools,
     interleaved,
@@ -28,10 +28,10 @@ from linkspan.host.dialects.shared import (
     text_of,
 )
 from linkspan.host.messages import (
-    Image,
     Message,
     ModelEvent,
     ModelRequest,
+    Picture,
     Text,
     ToolAnswer,
     ToolMessage,
@@ -40,8 +40,6 @@ from linkspan.host.messages import (
     UserMessage,
 )
 from linkspan.types.base import JSON, JSONObject, is_number, is_object
-
-__all__ = ["OpenAIDialect"]
 
 _REASONS: Final[Mapping[str, Reason]] = {
     "tool_calls": "tool_use",
@@ -79,7 +77,7 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
 
     def encode_request(self, request: ModelRequest, model: str) -> JSONObject:
         """Return the body. It begins the same from request to request, which is what caches want."""
-        names = Names(request.tools)
+        names = ProviderNames(request.tools)
         body: JSONObject = {"model": model, "stream": True, self.tokens_member: request.max_tokens}
         if self.asks_usage:
             body["stream_options"] = {"include_usage": True}
@@ -115,7 +113,7 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
             raise ValueError("this is not a tool call of OpenAI's: pass an item of a message's tool_calls")
         arguments, problem = read_arguments(plain(member(function, "arguments")))
         use_id = text_of(member(value, "call_id", "id")) or name
-        return ToolUse(use_id, Names(tools).from_wire(name), arguments, problem, _extra(value))
+        return ToolUse(use_id, ProviderNames(tools).from_wire(name), arguments, problem, _extra(value))
 
     def decoder(self, request: ModelRequest) -> OpenAIDecoder:
         """Return what reads the answer to this request."""
@@ -124,13 +122,13 @@ class OpenAIDialect(msgspec.Struct, frozen=True):
     def _id(self, use_id: str) -> str:
         return short_id(use_id) if self.short_ids else use_id
 
-    def _encode(self, message: Message, names: Names) -> Iterable[JSONObject]:
+    def _encode(self, message: Message, names: ProviderNames) -> Iterable[JSONObject]:
         if isinstance(message, UserMessage):
             if message.parts:
                 yield {"role": "user", "content": _content(message.parts)}
         elif isinstance(message, ToolMessage):
             yield from map(self.encode_answer, message.answers)
-            pictures: list[Text | Image] = []  # in one message of the user's, which may not stand between the answers
+            pictures: list[Text | Picture] = []  # in one message of the user's, which may not stand between the answers
             for answer in message.answers:
                 pictures += [Text(f"From the tool {answer.name}:"), *answer.images] if answer.images else []
             if pictures:
@@ -156,8 +154,8 @@ class OpenAIDecoder(MessageDecoder):
         """Begin."""
         super().__init__(request, provider)
         self._reasoning: JSONObject = {}
-        self._last: Call | None = None
-        self._of_id: dict[str, Call] = {}
+        self._last: ToolUseInPieces | None = None
+        self._of_id: dict[str, ToolUseInPieces] = {}
 
     def feed(self, event: JSON) -> list[ModelEvent]:
         """Take one event, or a whole answer. Raises: ModelError."""
@@ -218,7 +216,7 @@ class OpenAIDecoder(MessageDecoder):
         unnumbered = self._of_id.get(use_id) if use_id else self._last
         call = self.call(index) if index is not None else unnumbered
         if call is None or not call.continues(use_id, name):
-            call = self.begin(index if index is not None else object(), Call(use_id, name))
+            call = self.begin(index if index is not None else object(), ToolUseInPieces(use_id, name))
         self._last = call
         call.id, call.name = call.id or use_id, call.name or name
         self._of_id.setdefault(call.id, call)
@@ -234,13 +232,13 @@ def _extra(value: object) -> JSON:
     return {_EXTRA: plain(extra)} if extra is not None else None
 
 
-def _content(parts: Sequence[Text | Image]) -> JSON:
+def _content(parts: Sequence[Text | Picture]) -> JSON:
     """Return a text where it is one: some servers know nothing else."""
     if all(isinstance(part, Text) for part in parts):
         return "\n".join(part.text for part in parts if isinstance(part, Text))
     return [
         {"type": "image_url", "image_url": {"url": f"data:{part.mime_type};base64,{part.data}"}}
-        if isinstance(part, Image)
+        if isinstance(part, Picture)
         else {"type": "text", "text": part.text}
         for part in parts
     ]

@@ -15,7 +15,6 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 
 from linkspan.errors import clipped
-from linkspan.host.dialects.schemas import Provider, convert, refused_names
 from linkspan.host.messages import (
     AssistantMessage,
     Finished,
@@ -29,30 +28,9 @@ from linkspan.host.messages import (
     ToolUse,
     Usage,
 )
+from linkspan.schema.provider_schemas import Provider, convert, refused_names
 from linkspan.types.base import JSON, JSONObject, is_array, is_object, json_type
 from linkspan.wire.redaction import one_line, redact
-
-__all__ = [
-    "Call",
-    "Ids",
-    "MessageDecoder",
-    "Names",
-    "Reason",
-    "alternating",
-    "count",
-    "encoded_tools",
-    "interleaved",
-    "is_made_up",
-    "items",
-    "member",
-    "plain",
-    "problem_of",
-    "provider_said",
-    "read_arguments",
-    "short_id",
-    "stream_error",
-    "text_of",
-]
 
 _LONGEST: Final = 64
 _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_-]")
@@ -60,7 +38,7 @@ _MADE_UP: Final = re.compile(r"ls\d{7}")
 _SHORT: Final = re.compile(r"[a-zA-Z0-9]{9}")
 
 
-class Names:
+class ProviderNames:
     """The tools' names as a provider accepts them, and back. Names that it accepts stay as they are."""
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
@@ -241,7 +219,7 @@ Reason: TypeAlias = Literal["end", "tool_use", "length", "refused"]
 _MARKS: Final = re.compile(r'["\\{}\[\]]')
 
 
-class Call(msgspec.Struct, eq=False):
+class ToolUseInPieces(msgspec.Struct, eq=False):
     """A tool use in pieces."""
 
     id: str = ""
@@ -301,15 +279,15 @@ class MessageDecoder:
         self.cost = 0.0
         self._provider = provider
         self._ids = Ids(request)
-        self._names = Names(request.tools)
+        self._names = ProviderNames(request.tools)
         self._said = 0
-        self._parts: list[Call | Opaque] = []
-        self._calls: dict[Hashable, Call] = {}
+        self._parts: list[ToolUseInPieces | Opaque] = []
+        self._calls: dict[Hashable, ToolUseInPieces] = {}
 
     @property
-    def calls(self) -> Sequence[Call]:
+    def calls(self) -> Sequence[ToolUseInPieces]:
         """The calls so far."""
-        return [part for part in self._parts if isinstance(part, Call)]
+        return [part for part in self._parts if isinstance(part, ToolUseInPieces)]
 
     def say(self, text: str) -> list[ModelEvent]:
         """Take some words."""
@@ -320,11 +298,11 @@ class MessageDecoder:
         """Take some thoughts."""
         return [ThoughtDelta(text)] if text else []
 
-    def call(self, key: Hashable) -> Call | None:
+    def call(self, key: Hashable) -> ToolUseInPieces | None:
         """Return the call that the provider knows by `key`."""
         return self._calls.get(key)
 
-    def begin(self, key: Hashable, call: Call) -> Call:
+    def begin(self, key: Hashable, call: ToolUseInPieces) -> ToolUseInPieces:
         """Take a new call; the pieces that follow for `key` are its own."""
         self._parts.append(call)
         self._calls[key] = call
@@ -343,7 +321,7 @@ class MessageDecoder:
             reason = "tool_use" if self.calls else "end"  # some say "stop" with calls
         parts: list[ModelEvent] = []
         for part in self._parts:
-            if isinstance(part, Call):
+            if isinstance(part, ToolUseInPieces):
                 arguments = part.given if part.given is not None else "".join(part.pieces)
                 found, problem = read_arguments(arguments, whole=reason != "length")
                 use_id, name = self._ids.take(part.id), self._names.from_wire(part.name)
@@ -397,7 +375,7 @@ def encoded_tools(
     `encode` returns one from its name, its description and its schema, as the provider accepts them.
     A tool that the provider would refuse is left out: with it, the whole request would be refused.
     """
-    names = Names(tools)
+    names = ProviderNames(tools)
     taken: list[JSONObject] = []
     losses: list[str] = []
     for tool in tools:

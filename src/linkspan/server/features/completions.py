@@ -11,20 +11,18 @@ from linkspan.core.call import Call
 from linkspan.revisions.neutral import Outcome, Request
 from linkspan.server.catalogue import Listed
 from linkspan.server.configuration import Settings
-from linkspan.server.features.method import Host, Method
+from linkspan.server.features.method import Method, MethodHost
 from linkspan.server.handlers import Handler
 from linkspan.server.observation import Observation
 from linkspan.server.visibility import Condition
 from linkspan.types.messages import CompleteParams, PromptReference
 from linkspan.types.methods import COMPLETE
 
-__all__ = ["Complete"]
-
 
 class Complete(Method[CompleteParams]):
     """`completion/complete`: for an argument of a prompt, or a variable of a template."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MethodHost) -> None:
         """Serve the completions of `host`."""
         super().__init__(COMPLETE, host)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from linkspan.core.call import Call
 from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RemoteProtocolError, clipped
@@ -21,7 +21,9 @@ from linkspan.types.base import JSONObject
 from linkspan.types.messages import ListParams, Params
 from linkspan.types.methods import MethodSpec
 
-__all__ = ["Host", "ItemMethod", "ListMethod", "Method", "Serve", "Shortcut", "method_not_found"]
+if TYPE_CHECKING:
+    from linkspan.server.context import Context
+    from linkspan.server.dependencies import Needs
 
 ParamsT = TypeVar("ParamsT", bound=Params)
 
@@ -32,7 +34,7 @@ Shortcut: TypeAlias = Callable[[Request, Settings], Call | None]
 """Begins a request in one step; None for one that needs another way."""
 
 
-class Host(Protocol):
+class MethodHost(Protocol):
     """What methods need of the dispatcher."""
 
     @property
@@ -43,6 +45,17 @@ class Host(Protocol):
     def rounds(self) -> Rounds: ...
     @property
     def failures(self) -> Failures: ...
+    @property
+    def makes_values_plainly(self) -> bool:
+        """Whether dependencies without a context make their values as they were registered, and nothing comes before."""
+        ...
+
+    def bind_needs(
+        self, handler: Handler, needs: Needs, run: Callable[..., object], request: Request, context: Context | None
+    ) -> Callable[[], object]:
+        """Return a function, bound to its arguments, that is called with what its dependencies make."""
+        ...
+
     def count_repairs(self, request: Request, repairs: Sequence[str]) -> None:
         """Count, and log, what was repaired in the arguments of a call of a tool."""
         ...
@@ -64,7 +77,7 @@ class Host(Protocol):
 class Method(ABC, Generic[ParamsT]):
     """A method of one server. The params that its questions get are those that its spec names."""
 
-    def __init__(self, spec: MethodSpec, host: Host) -> None:
+    def __init__(self, spec: MethodSpec, host: MethodHost) -> None:
         """Serve `spec` for `host`."""
         self.spec = spec
         self.host = host
@@ -91,7 +104,7 @@ class Method(ABC, Generic[ParamsT]):
 class ItemMethod(Method[ParamsT]):
     """A method about one item of a list, which its params name by its key."""
 
-    def __init__(self, spec: MethodSpec, host: Host, registry: Registry[Any]) -> None:
+    def __init__(self, spec: MethodSpec, host: MethodHost, registry: Registry[Any]) -> None:
         """Serve requests about the items of `registry`."""
         super().__init__(spec, host)
         self.registry = registry
@@ -123,7 +136,7 @@ class ItemMethod(Method[ParamsT]):
         if not self.host.catalogue.offers(spec.capability):
             return method_not_found(request)
         if observation is not None:
-            observation.note_error(f"{spec.noun}_not_found")
+            observation.record_error(f"{spec.noun}_not_found")
         suggested = did_you_mean(key, self.registry.keys(request.shown))
         return RemoteProtocolError(INVALID_PARAMS, f"Unknown {spec.words}: {clipped(key)}{suggested}")
 
@@ -131,7 +144,7 @@ class ItemMethod(Method[ParamsT]):
 class ListMethod(Method[ListParams]):
     """A list in pages."""
 
-    def __init__(self, spec: MethodSpec, host: Host, registry: Registry[Any]) -> None:
+    def __init__(self, spec: MethodSpec, host: MethodHost, registry: Registry[Any]) -> None:
         """Serve the pages of `registry`."""
         super().__init__(spec, host)
         self.registry = registry

@@ -13,7 +13,7 @@ from linkspan.revisions.neutral import Outcome, Request
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.server.catalogue import Registry
 from linkspan.server.configuration import Settings
-from linkspan.server.features.method import Host, ItemMethod
+from linkspan.server.features.method import ItemMethod, MethodHost
 from linkspan.server.observation import Observation
 from linkspan.types.messages import GetPromptParams
 from linkspan.types.methods import PROMPT_GET
@@ -21,15 +21,13 @@ from linkspan.types.methods import PROMPT_GET
 if TYPE_CHECKING:
     from linkspan.server.prompts import BoundPrompt
 
-__all__ = ["GetPrompt"]
-
 
 class GetPrompt(ItemMethod[GetPromptParams]):
     """`prompts/get`."""
 
     registry: Registry[BoundPrompt]
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MethodHost) -> None:
         """Serve the prompts of `host`."""
         super().__init__(PROMPT_GET, host, host.catalogue.prompts)
 
@@ -50,10 +48,10 @@ class GetPrompt(ItemMethod[GetPromptParams]):
             arguments = prompt.decode(params.arguments or {})
         except ArgumentsInvalid as problem:
             if observation is not None:
-                observation.note_error(problem.kind)
+                observation.record_error(problem.kind)
             return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: {request.target}: {problem}")
         except RemoteProtocolError:
             if observation is not None:
-                observation.note_error("missing_required_arguments")
+                observation.record_error("missing_required_arguments")
             raise
         return self.host.run(request, settings, observation, prompt.handler, arguments, prompt.outcome, params.name)

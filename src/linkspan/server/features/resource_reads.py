@@ -14,7 +14,7 @@ from linkspan.revisions.neutral import Outcome, Request
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.server.catalogue import Listed
 from linkspan.server.configuration import Settings
-from linkspan.server.features.method import Host, Method, method_not_found
+from linkspan.server.features.method import Method, MethodHost, method_not_found
 from linkspan.server.handlers import Handler
 from linkspan.server.observation import Observation
 from linkspan.server.resources import BoundResource, read_outcome
@@ -23,13 +23,11 @@ from linkspan.types.base import JSONObject
 from linkspan.types.messages import ReadResourceParams, ReadResourceResult
 from linkspan.types.methods import RESOURCE_READ
 
-__all__ = ["ReadResource"]
-
 
 class ReadResource(Method[ReadResourceParams]):
     """`resources/read`: of a resource, of a template that matches, or by the function that reads all."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MethodHost) -> None:
         """Serve the resources of `host`."""
         super().__init__(RESOURCE_READ, host)
 
@@ -43,7 +41,7 @@ class ReadResource(Method[ReadResourceParams]):
             if not catalogue.offers("resources"):
                 return method_not_found(request)
             if observation is not None:
-                observation.note_error("resource_not_found")
+                observation.record_error("resource_not_found")
             raise ResourceNotFoundError(uri)
         scope = profile.cache_scope
         if found is not None:

@@ -5,6 +5,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/tools
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from linkspan.server.asking import NO_QUESTIONS
 from linkspan.server.catalogue import Registry
 from linkspan.server.configuration import Settings
 from linkspan.server.context import Context
-from linkspan.server.features.method import Host, ItemMethod, Shortcut
+from linkspan.server.features.method import ItemMethod, MethodHost, Shortcut
 from linkspan.server.handlers import Run
 from linkspan.server.observation import Observation, tool_error
 from linkspan.types.messages import CallToolParams
@@ -28,15 +29,13 @@ from linkspan.types.methods import TOOL_CALL
 if TYPE_CHECKING:
     from linkspan.server.tools import BoundTool
 
-__all__ = ["CallTool", "takes"]
-
 
 class CallTool(ItemMethod[CallToolParams]):
     """`tools/call`."""
 
     registry: Registry[BoundTool]
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MethodHost) -> None:
         """Call the tools of `host`."""
         super().__init__(TOOL_CALL, host, host.catalogue.tools)
 
@@ -46,7 +45,9 @@ class CallTool(ItemMethod[CallToolParams]):
         assert isinstance(params, CallToolParams)
         tool = self.registry.get(params.name, request.shown)
         if tool is None:
-            return self.unknown(request, params.name, observation)
+            refusal = self.unknown(request, params.name, observation)
+            is_result = settings.unknown_tools_as_results and refusal.code == INVALID_PARAMS
+            return tool_error(refusal.message) if is_result else refusal
         if observation is not None:
             observation.data["tool_name"] = params.name
         if tool.when is not None and (wrong := _wrong_headers(request, params, tool)) is not None:
@@ -72,7 +73,7 @@ class CallTool(ItemMethod[CallToolParams]):
             if kind != "object":  # the client's mistake, and not the model's
                 return RemoteProtocolError(INVALID_PARAMS, f"Invalid params: arguments must be an object, not {kind}")
             if observation is not None:
-                observation.note_error(problem.kind)
+                observation.record_error(problem.kind)
             if request.alias is not None:
                 problem = problem.renamed(request.alias.renamed)
             return tool_error(f"{request.target}: {problem}")
@@ -105,10 +106,15 @@ class CallTool(ItemMethod[CallToolParams]):
             return None
         if repairs:
             return None
+        run: Callable[[], object] = partial(handler.function, **arguments)
+        if handler.needs is not None:
+            if not self.host.makes_values_plainly:
+                return None
+            run = self.host.bind_needs(handler, handler.needs, run, request, None)
         conclude = tool.checked_outcome if settings.validate_tool_call_results else tool.outcome
         return Run(
             request,
-            partial(handler.function, **arguments),
+            run,
             handler.is_async,
             handler.inline,
             rounds=self.host.rounds,

@@ -1,4 +1,7 @@
-"use strict";
+import { folded, isObject, make, pretty } from "./elements.js";
+import { attach, field, jsonSwitch, questionForm, sendOnEnter, warned } from "./forms.js";
+import { showContent } from "./results.js";
+
 // Makes a form of each item of the page, and a client of the newest revision of it: one POST for each request. What a person
 // types, tokens too, and what was called is forgotten when the page is left.
 const { version, product } = document.body.dataset;
@@ -10,137 +13,6 @@ const ROUNDS = 25;
 const MANY = 24;
 const REMEMBERED = 50;
 let requests = 0;
-let ids = 0;
-
-const make = (tag, properties = {}, ...children) => {
-  const node = Object.assign(document.createElement(tag), properties);
-  node.append(...children);
-  return node;
-};
-const pretty = (value) => make("pre", { tabIndex: 0, textContent: typeof value === "string" ? value : JSON.stringify(value, null, 2) });
-const folded = (title, ...children) => make("details", {}, make("summary", { textContent: title }), ...children);
-const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-
-// Schemas. What a field cannot be made of becomes JSON in a text area; the server checks everything anyway.
-
-function plain(schema, root) {
-  for (let deep = 0; deep < 8; deep++) {
-    const arms = (schema?.anyOf ?? schema?.oneOf)?.filter((each) => each.type !== "null");
-    if (typeof schema?.$ref === "string" && schema.$ref.startsWith("#")) {
-      const steps = schema.$ref.slice(1).split("/").slice(1).map((each) => each.replaceAll("~1", "/").replaceAll("~0", "~"));
-      schema = { ...steps.reduce((found, step) => found?.[step], root), ...schema, $ref: undefined };
-    } else if (arms?.length === 1) schema = { ...arms[0], ...schema, anyOf: undefined, oneOf: undefined };
-    else break;
-  }
-  const types = [schema?.type].flat().filter((each) => each !== "null");
-  return { ...schema, type: types.length === 1 ? types[0] : undefined };
-}
-
-function choicesOf(schema) {
-  const arms = schema.oneOf ?? schema.anyOf;
-  if (schema.enum) return schema.enum.map((value, n) => [value, schema.enumNames?.[n] ?? (typeof value === "string" ? value : JSON.stringify(value))]);
-  if ("const" in schema) return [[schema.const, JSON.stringify(schema.const)]];
-  if (arms?.length && arms.every((each) => "const" in each)) return arms.map((each) => [each.const, each.title ?? String(each.const)]);
-}
-
-// A field is its node and how to read it; reading gives undefined for what is left out.
-
-function field(schema, root, required) {
-  schema = plain(schema, root);
-  const several = schema.type === "array" && schema.items ? choicesOf(plain(schema.items, root)) : undefined;
-  const choices = several ?? choicesOf(schema);
-  if (choices) return select(choices, schema, required, Boolean(several));
-  if (schema.type === "boolean") {
-    const node = make("input", { type: "checkbox", checked: schema.default === true });
-    return { node, read: () => (node.checked || required || typeof schema.default === "boolean" ? node.checked : undefined) };
-  }
-  if (schema.type === "integer" || schema.type === "number") return number(schema, required);
-  return schema.type === "string" ? text(schema, required) : json(schema, required);
-}
-
-function select(choices, schema, required, multiple) {
-  const preset = multiple ? (schema.default ?? []) : [schema.default];
-  const options = choices.map(([value, title], n) => make("option", { value: n, textContent: title, selected: preset.includes(value) }));
-  const empty = multiple || (required && "default" in schema) ? [] : [make("option", { value: "", textContent: required ? "choose one" : "leave out" })];
-  const node = make("select", { multiple, required: required && !multiple }, ...empty, ...options);
-  if (multiple) node.size = Math.min(choices.length, 8);
-  return {
-    node,
-    read: () => {
-      const chosen = [...node.selectedOptions].filter((each) => each.value !== "").map((each) => choices[each.value][0]);
-      return multiple ? (chosen.length || required ? chosen : undefined) : chosen[0];
-    },
-  };
-}
-
-function number(schema, required) {
-  const node = make("input", { type: "number", required, step: schema.type === "integer" ? "1" : "any", value: schema.default ?? "" });
-  if ("minimum" in schema) node.min = schema.minimum;
-  if ("maximum" in schema) node.max = schema.maximum;
-  return { node, read: () => (node.value === "" ? undefined : node.valueAsNumber) };
-}
-
-function text(schema, required) {
-  const type = { email: "email", date: "date", uri: "url" }[schema.format];
-  const node = type ? make("input", { type, required }) : make("textarea", { rows: 1 });
-  node.value = schema.default ?? "";
-  if (schema.maxLength) node.maxLength = schema.maxLength;
-  if (schema.minLength) [node.minLength, node.required] = [schema.minLength, required];
-  if (!type) node.title = "Enter sends, Shift+Enter begins a new line";
-  const blank = () => required && node.value === "" && schema.default === undefined;
-  return { node, enter: !type, blank, read: () => (node.value === "" && !required ? undefined : node.value) };
-}
-
-function json(schema, required) {
-  const shape = { array: "[]", object: "{}" }[schema.type] ?? "";
-  const node = make("textarea", { className: "json", rows: 2, required, placeholder: `JSON${shape && ", such as "}${shape}`, spellcheck: false });
-  if ("default" in schema) node.value = JSON.stringify(schema.default);
-  node.addEventListener("input", () => {
-    try {
-      node.setCustomValidity((node.value.trim() && JSON.parse(node.value), ""));
-    } catch {
-      node.setCustomValidity("This is not JSON yet. Texts stand in double quotes.");
-    }
-  });
-  return { node, read: () => (node.value.trim() ? JSON.parse(node.value) : undefined) };
-}
-
-// A row has a label and perhaps words that describe the field; people who do not see it hear both.
-
-function attach(row, made) {
-  const [label, words] = [row.querySelector("label"), row.querySelector(".words")];
-  label.htmlFor = made.node.id = `f${++ids}`;
-  if (words) made.node.setAttribute("aria-describedby", (words.id = `w${ids}`));
-  row.append(made.node);
-  return made;
-}
-
-function values(fields) {
-  return Object.fromEntries(Object.entries(fields).map(([name, each]) => [name, each.read()]).filter(([, value]) => value !== undefined));
-}
-
-// An empty text may be what is meant; more often a field was forgotten. The first press warns, the second sends.
-
-function warned(form, fields) {
-  form.querySelectorAll(".warn").forEach((each) => each.remove());
-  const empty = Object.values(fields).filter(({ blank }) => blank?.());
-  const asked = form.dataset.empty;
-  form.dataset.empty = empty.map(({ node }) => node.id).join();
-  if (!empty.length || asked === form.dataset.empty) return false;
-  for (const { node } of empty) node.after(make("p", { className: "bad warn", role: "alert", textContent: "This is required and empty. Press again to send an empty text." }));
-  empty[0].node.focus();
-  return true;
-}
-
-function sendOnEnter(form, fields) {
-  for (const { node, enter } of Object.values(fields)) {
-    node.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.isComposing || (enter ? event.shiftKey : node.tagName !== "TEXTAREA" || !(event.ctrlKey || event.metaKey))) return;
-      event.preventDefault();
-      form.requestSubmit();
-    });
-  }
-}
 
 // The wire.
 
@@ -303,7 +175,7 @@ async function request(method, key, params, schema, hear, signal) {
     method: "POST",
     signal,
     headers: { "Content-Type": "application/json", Accept: "application/json, text/event-stream", "MCP-Protocol-Version": version,
-      "Mcp-Method": method, "Mcp-Name": headerValue(params[key]), ...Object.fromEntries([...mirrored(schema, params.arguments), ...ownHeaders()]) },
+      "Mcp-Method": method, ...(key && { "Mcp-Name": headerValue(params[key]) }), ...Object.fromEntries([...mirrored(schema, params.arguments), ...ownHeaders()]) },
     body: JSON.stringify(message),
   });
   const kind = answer.headers.get("content-type") ?? "";
@@ -345,162 +217,17 @@ async function* events(body) {
 function ask({ method, params }, out, signal) {
   if (method !== "elicitation/create") throw new Error(`The server asks for ${method}, which this page cannot give`);
   return new Promise((resolve, reject) => {
-    const fields = Object.create(null);
-    const form = make("form", { className: "asked" }, make("strong", { textContent: "The server asks" }),
-      make("p", { className: "words", dir: "auto", textContent: params.message }));
-    if (params.mode === "url") form.append(pageToOpen(params.url));
-    const schema = params.requestedSchema ?? {};
-    const list = make("ul", { className: "fields" });
-    for (const [name, each] of Object.entries(params.mode === "url" ? {} : (schema.properties ?? {}))) {
-      const required = schema.required?.includes(name) ?? false;
-      const row = make("li", {}, make("label", { className: "label", textContent: each.title ?? name }));
-      if (required) row.firstChild.append(" ", make("span", { className: "mark", textContent: "required" }));
-      if (each.description) row.append(make("p", { className: "words", textContent: each.description }));
-      fields[name] = attach(row, field(each, schema, required));
-      list.append(row);
-    }
-    const end = (answer) => (form.remove(), resolve(answer));
-    const button = (title, action) => make("button", { type: "button", textContent: title, onclick: () => end({ action }) });
-    form.append(list, make("div", { className: "buttons" }, make("button", { type: "submit", textContent: params.mode === "url" ? "Done" : "Answer" }),
-      button("Decline", "decline"), button("Cancel", "cancel")));
-    form.onsubmit = (event) => {
-      event.preventDefault();
-      end(params.mode === "url" ? { action: "accept" } : { action: "accept", content: values(fields) });
-    };
-    sendOnEnter(form, fields);
+    const form = questionForm(params, (answer) => (form.remove(), resolve(answer)));
     signal.addEventListener("abort", () => (form.remove(), reject(signal.reason)));
     out.append(form);
     form.querySelector("input, select, textarea, a, button").focus();
   });
 }
 
-function pageToOpen(address) {
-  const safe = /^https?:\/\//i.test(address) && URL.canParse(address);
-  const shown = make("code", { textContent: address });
-  return make("p", {}, safe ? make("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, `Open a page of ${new URL(address).host}`) : "", make("br"), shown);
-}
-
-// What comes back.
-
-function block(each) {
-  const type = each.mimeType ?? "";
-  const data = each.data ?? each.blob;
-  if (typeof each.text === "string") return words(each.text, type);
-  if (each.type === "resource") return make("div", {}, make("code", { textContent: each.resource?.uri }), block(each.resource ?? {}));
-  if (each.type === "resource_link") return make("p", {}, make("code", { textContent: each.uri }), ` ${each.title ?? each.name ?? ""}`);
-  if (data && type.startsWith("image/")) return make("img", { src: `data:${type};base64,${data}`, alt: "The image in the result" });
-  if (data && type.startsWith("audio/")) return make("audio", { src: `data:${type};base64,${data}`, controls: true });
-  return view(each);
-}
-
-function words(text, type) {
-  const found = parsed(text);
-  if (found !== undefined) return view(found);
-  if (!type.includes("markdown") && !/^(#{1,6} |```|> |\|.+\|$)|^([-*]|\d+\.) \S.*\n([-*]|\d+\.) |\*\*[^*\n]+\*\*|\]\(https?:/m.test(text)) return pretty(text);
-  return make("div", { className: "prose", dir: "auto" }, ...markdown(text), folded("The text as it came", pretty(text)));
-}
-
-// JSON in a text, if it is an object or an array.
-
-function parsed(text) {
-  try {
-    return /^\s*[[{]/.test(text) ? JSON.parse(text) : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-// A value: rows of records as a table, anything else as a tree that folds.
-
-function view(value) {
-  return table(value) ?? make("div", { className: "tree", tabIndex: 0, role: "region", ariaLabel: "JSON" }, tree(value, 0));
-}
-
-function table(rows) {
-  if (!Array.isArray(rows) || rows.length < 2 || rows.length > 500 || !rows.every(isObject)) return;
-  const keys = [...new Set(rows.flatMap(Object.keys))];
-  if (!keys.length || keys.length > 12 || rows.some((row) => Object.values(row).some((each) => typeof each === "object" && each !== null))) return;
-  const line = (tag, cells) => make("tr", {}, ...cells.map((each) => make(tag, { textContent: each ?? "" })));
-  return make("div", { className: "wide", tabIndex: 0, role: "region", ariaLabel: "Table" }, make("table", {}, make("thead", {}, line("th", keys)), make("tbody", {}, ...rows.map((row) => line("td", keys.map((key) => row[key]))))));
-}
-
-function tree(value, depth, key) {
-  const name = key === undefined ? "" : make("span", { className: "key", textContent: `${key}: ` });
-  if (typeof value !== "object" || value === null) return make("div", {}, name, make("span", { className: value === null ? "null" : typeof value, textContent: JSON.stringify(value) }));
-  const members = Object.entries(value);
-  const [open, close] = Array.isArray(value) ? "[]" : "{}";
-  if (!members.length) return make("div", {}, name, open + close);
-  const shut = make("span", { className: "quiet", textContent: ` ${members.length} ${close}` });
-  const inner = make("div", { className: "in" }, ...members.map(([each, inside]) => tree(inside, depth + 1, Array.isArray(value) ? undefined : each)));
-  return make("details", { open: depth < 2 || members.length < 6 }, make("summary", {}, name, open, shut), inner, close);
-}
-
-// Markdown, as far as answers have it: anything else stays the text that it is. Links go to the web only.
-
-function markdown(text) {
-  const out = [];
-  const lines = text.split("\n");
-  const run = (test) => {
-    const found = [];
-    while (lines.length && test(lines[0])) found.push(lines.shift());
-    return found;
-  };
-  while (lines.length) {
-    const [line] = lines;
-    const heading = /^(#{1,6}) (.*)/.exec(line);
-    if (line.startsWith("```")) {
-      lines.shift();
-      out.push(pretty(run((each) => !each.startsWith("```")).join("\n")));
-      lines.shift();
-    } else if (heading) {
-      lines.shift();
-      out.push(make("h4", {}, ...inline(heading[2])));
-    } else if (/^([-*+]|\d+[.)]) /.test(line)) {
-      const items = run((each) => /^\s*([-*+]|\d+[.)]) /.test(each)).map((each) => make("li", {}, ...inline(each.replace(/^\s*\S+ /, ""))));
-      out.push(make(/^\d/.test(line) ? "ol" : "ul", {}, ...items));
-    } else if (line.startsWith("> ")) {
-      out.push(make("blockquote", {}, ...inline(run((each) => each.startsWith(">")).map((each) => each.replace(/^> ?/, "")).join("\n"))));
-    } else if (/^\|.*\|\s*$/.test(line)) {
-      const rows = run((each) => each.startsWith("|")).map((each) => each.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim()));
-      const body = rows.filter((row) => !row.every((cell) => /^:?-+:?$/.test(cell)));
-      out.push(make("div", { className: "wide", tabIndex: 0 }, make("table", {}, ...body.map((row, n) => make("tr", {}, ...row.map((cell) => make(n ? "td" : "th", {}, ...inline(cell))))))));
-    } else if (!line.trim()) lines.shift();
-    else {
-      const [first, ...rest] = [lines.shift(), ...run((each) => each.trim() && !/^(#{1,6} |```|> |\||([-*+]|\d+[.)]) )/.test(each))];
-      out.push(make("p", {}, ...inline([first, ...rest].join("\n"))));
-    }
-  }
-  return out;
-}
-
-function inline(text) {
-  const out = [];
-  let last = 0;
-  for (const found of text.matchAll(/`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\((https?:[^\s)]+)\)|(?<![\w*])[*_]([^*_\n]+)[*_](?![\w*])/g)) {
-    const [whole, code, strong, label, address, slanted] = found;
-    out.push(text.slice(last, found.index));
-    if (code) out.push(make("code", { textContent: code }));
-    else if (strong) out.push(make("strong", { textContent: strong }));
-    else if (slanted) out.push(make("em", { textContent: slanted }));
-    else if (!URL.canParse(address)) out.push(whole);
-    else out.push(make("a", { href: address, target: "_blank", rel: "noopener noreferrer", textContent: label }), " ", make("code", { className: "quiet", textContent: new URL(address).host }));
-    last = found.index + whole.length;
-  }
-  return [...out, text.slice(last)];
-}
-
-// A result is shown once: the structured content, unless it only wraps a text, in place of a text that repeats it.
-
 function show(result, out, took) {
   const outcome = result.isError ? ["bad", "The tool reports an error"] : ["good", "Done"];
   out.append(make("p", { className: outcome[0], textContent: `${outcome[1]}, after ${took} ms` }));
-  for (const each of result.messages ?? []) out.append(make("strong", { textContent: each.role }), ...[each.content].flat().map(block));
-  const structured = result.structuredContent;
-  const only = isObject(structured) && Object.keys(structured).length === 1 && "result" in structured ? structured.result : structured;
-  const repeats = ({ text }) => text !== undefined && [structured, only].some((value) => text === value || JSON.stringify(parsed(text) ?? text) === JSON.stringify(value));
-  const blocks = result.content ?? result.contents ?? [];
-  out.append(...(structured === undefined ? blocks : blocks.filter((each) => !repeats(each))).map(block));
-  if (structured !== undefined) out.append(typeof only === "string" ? words(only, "") : view(only));
+  showContent(result, out);
   out.append(folded("The result as it came", pretty(result)));
 }
 
@@ -564,7 +291,7 @@ function keepHistory(kept = make("section", { id: "history" }, make("h2", { text
 // The page.
 
 function enliven(item) {
-  const { method, key, value } = item.dataset;
+  const { verb, method, key, value } = item.dataset;
   const inside = item.querySelector(".inside");
   const schema = JSON.parse(inside.querySelector(".schema")?.textContent ?? "{}");
   const fields = Object.create(null);
@@ -574,27 +301,103 @@ function enliven(item) {
   out.setAttribute("role", "status");
   out.setAttribute("aria-live", "polite");
   const stop = make("button", { type: "button", textContent: "Stop", hidden: true });
-  const go = make("button", { type: "submit", textContent: { "tools/call": "Call", "prompts/get": "Get" }[method] ?? "Read" });
+  const go = make("button", { type: "submit", textContent: verb });
   for (const row of list?.children ?? []) {
     const { name } = row.dataset;
     fields[name] = attach(row, field(schema.properties[name], schema, schema.required?.includes(name) ?? false));
   }
   inside.insertBefore(form, list ?? inside.querySelector("details"));
-  if (list) form.append(list);
+  const json = jsonSwitch(list ?? make("ul"), fields);
+  typed.set(item, json);
+  if (list) form.append(list, ...json.nodes);
   form.append(make("div", { className: "buttons" }, go, stop));
   form.after(out);
   sendOnEnter(form, fields);
   form.onsubmit = async (event) => {
     event.preventDefault();
-    if (go.disabled || warned(form, fields)) return;
+    if (go.disabled || json.problem() || (!json.isJson() && warned(form, fields))) return;
     const controller = new AbortController();
-    const typed = values(fields);
+    const typed = json.read();
     const params = key === "uri" ? { uri: value || typed.uri } : { name: value, arguments: typed };
     stop.onclick = () => controller.abort();
     go.disabled = !(stop.hidden = false);
     await call({ method, key, params, schema, out, signal: controller.signal });
     go.disabled = !(stop.hidden = true);
   };
+}
+
+// On this machine the page follows its server while that is written: what is offered is fetched anew, and forms and answers stay.
+
+const LOCAL = /^(localhost|127(\.\d+){3}|\[::1\])$/;
+const origins = new WeakMap(); // of each item, its markup as it came
+const typed = new WeakMap(); // of each item with a form, what is typed
+const news = make("div", { id: "news" });
+news.setAttribute("role", "status");
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+async function follow() {
+  document.querySelector("main").before(news);
+  for (let heard = true; heard; ) {
+    heard = false;
+    const notifications = { toolsListChanged: true, promptsListChanged: true, resourcesListChanged: true };
+    const hear = ({ method }) => {
+      if (/acknowledged$/.test(method)) heard = news.dataset.follows = true;
+      if (/list_changed$/.test(method)) refresh();
+    };
+    await request("subscriptions/listen", null, { notifications }, null, hear).catch(() => {});
+    if (heard) await pause(200);
+    while (heard && !(await refresh())) await pause(500);
+  }
+}
+
+async function refresh() {
+  const answer = await fetch(here, { headers: { Accept: "text/html", ...Object.fromEntries(ownHeaders()) } }).catch(() => null);
+  const found = answer && new DOMParser().parseFromString(written.createHTML(await answer.text()), "text/html");
+  if (!answer?.ok) {
+    news.replaceChildren(make("p", { className: "bad", textContent: found?.querySelector("p")?.textContent || "The server does not run. This page waits for it." }));
+    const output = found?.querySelector("pre")?.textContent;
+    if (output) news.append(pretty(output));
+    return answer && answer.status < 500;
+  }
+  const again = news.firstChild !== null;
+  news.replaceChildren();
+  const fresh = found.querySelector("main");
+  if (fresh) renew(fresh);
+  if (again) news.append(make("p", { className: "good", textContent: "The server runs again." }));
+  return true;
+}
+
+function renew(fresh) {
+  const [active, top, old] = [document.activeElement, scrollY, new Map()];
+  const [filtered, sending, kept] = [document.getElementById("filter")?.value, document.querySelector(".sending")?.open, document.getElementById("history")];
+  const name = ({ dataset }) => `${dataset.method} ${dataset.value || dataset.key}`;
+  for (const each of document.querySelectorAll("main section:not(#history) > .item, .group > .item")) old.set(name(each), [...(old.get(name(each)) ?? []), each]);
+  const carried = [];
+  for (const each of fresh.querySelectorAll(".item")) {
+    const before = old.get(name(each))?.shift();
+    if (before && origins.get(before) === each.outerHTML) each.replaceWith(before);
+    else if (before?.open) carried.push([each, before]);
+  }
+  document.querySelector("main").replaceWith(fresh);
+  start();
+  for (const [each, before] of carried) carry(each, before);
+  if (kept) keepHistory(kept);
+  if (sending) document.querySelector(".sending").open = true;
+  const field = document.getElementById("filter");
+  if (filtered && field) filter((field.value = filtered));
+  if (active.isConnected) active.focus({ preventScroll: true });
+  scrollTo(0, top);
+}
+
+// An item that has changed: what was typed goes into its new form, as JSON where that has no place for it.
+
+function carry(fresh, before) {
+  enliven(fresh);
+  fresh.open = true;
+  try {
+    typed.get(fresh).write(typed.get(before).read());
+  } catch {} // what was typed is no JSON yet
+  fresh.querySelector(".out").replaceChildren(...before.querySelector(".out").childNodes);
 }
 
 // Many tools are grouped by the beginning of their names, and a filter shows those that have its words anywhere.
@@ -657,7 +460,10 @@ function loginWith(row) {
 function start() {
   document.getElementById("still").remove();
   const items = [...document.querySelectorAll(".item")];
-  for (const each of items) each.addEventListener("toggle", () => each.open && !each.querySelector("form") && enliven(each));
+  for (const each of items.filter((each) => !origins.has(each))) {
+    origins.set(each, each.outerHTML);
+    each.addEventListener("toggle", () => each.open && !each.querySelector("form") && enliven(each));
+  }
   addSending(items);
   addFilter(items);
   document.querySelectorAll("section").forEach(group);
@@ -695,3 +501,4 @@ document.addEventListener("keydown", (event) => {
 
 start();
 if (back) report(() => finish(back));
+if (LOCAL.test(location.hostname)) follow();

@@ -12,12 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
-from linkspan.host.dialects.plain_schemas import Losses, Plain, below, conjoined
+from linkspan.schema.plain_schemas import Losses, PlainSchemas, below, conjoined
 from linkspan.schema.summary import properties_of
 from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject, is_array, is_object, json_type
-
-__all__ = ["FORMATS", "KEYWORDS", "Provider", "convert", "refused_names"]
 
 Provider: TypeAlias = Literal["openai", "anthropic", "gemini"]
 """A wire format of models; "openai" also stands for all that speak its chat completions."""
@@ -41,7 +39,7 @@ def convert(schema: JSONObject, provider: Provider) -> tuple[JSONObject, list[st
     """
     losses = Losses()
     try:
-        found = Plain(schema, losses).arguments()
+        found = PlainSchemas(schema, losses).arguments()
         if provider == "gemini":
             found = _Gemini(losses).one(found, "")
         for holder, path, name in list(_refused(found, provider, "")):
@@ -52,7 +50,7 @@ def convert(schema: JSONObject, provider: Provider) -> tuple[JSONObject, list[st
                 del holder["properties"][name]
                 if provider == "gemini" and not holder["properties"]:
                     del holder["properties"]
-            losses.tell(below(path, name), words)
+            losses.report(below(path, name), words)
         return found, losses.listed()
     except RecursionError:
         return {"type": "object", "properties": {}}, ["the arguments: the schema is nested too deeply to be read"]
@@ -120,7 +118,7 @@ class _Gemini:
         """Return a schema with one type, or a choice of such."""
         self._parts += 1
         if self._parts > _MOST:
-            self._losses.tell(path, "the schema is too large; from here on it is not described")
+            self._losses.report(path, "the schema is too large; from here on it is not described")
             kind: JSON = schema.get("type")
             return {"type": kind if kind in _ANYTHING else "string"}
         arms: list[tuple[str, Mapping[str, JSON]]] = []
@@ -128,16 +126,16 @@ class _Gemini:
         for each in self._choices(schema, path):
             kinds = _kinds(each)
             if kinds == list(_ANYTHING):
-                self._losses.tell(path, "anything is allowed here; Gemini is offered all but arrays and null")
+                self._losses.report(path, "anything is allowed here; Gemini is offered all but arrays and null")
             nullable = nullable or "null" in kinds
             bare = {key: one for key, one in each.items() if key not in _DESCRIBING}
             others = [kind for kind in kinds if kind != "null"]
             arms += [(kind, bare if at else each) for at, kind in enumerate(others)]
         if not arms:
-            self._losses.tell(path, "only null is allowed here, which Gemini cannot express")
+            self._losses.report(path, "only null is allowed here, which Gemini cannot express")
             arms = [("string", {})]
         if len(arms) > _MOST_ARMS:
-            self._losses.tell(path, f"only the first {_MOST_ARMS} choices are offered")
+            self._losses.report(path, f"only the first {_MOST_ARMS} choices are offered")
         found = [self._single(kind, each, path) for kind, each in arms[:_MOST_ARMS]]
         found = [each for at, each in enumerate(found) if each not in found[:at]]
         if nullable:
@@ -150,21 +148,21 @@ class _Gemini:
             parts: list[JSON] = schema["allOf"]
             schema = {key: each for key, each in schema.items() if key != "allOf"}
             for each in parts:
-                schema = conjoined(schema, each, lambda words: self._losses.tell(path, words))
+                schema = conjoined(schema, each, lambda words: self._losses.report(path, words))
         rest = {key: each for key, each in schema.items() if key not in ("anyOf", "oneOf")}
         key = "anyOf" if "anyOf" in schema else "oneOf"
         if key not in schema:
             return [schema]
         if key == "oneOf":
-            self._losses.tell(path, "oneOf became anyOf")
+            self._losses.report(path, "oneOf became anyOf")
         elif "oneOf" in schema:
-            self._losses.tell(path, "oneOf left out beside anyOf, the server still checks it")
+            self._losses.report(path, "oneOf left out beside anyOf, the server still checks it")
         arms: list[Mapping[str, JSON]] = schema[key][:_MOST_ARMS]
         found: list[Mapping[str, JSON]] = []
         for arm in arms:
-            joined = conjoined(arm, rest, lambda words: self._losses.tell(path, words))
+            joined = conjoined(arm, rest, lambda words: self._losses.report(path, words))
             if len(found) >= _MOST_ARMS:
-                self._losses.tell(path, f"only the first {_MOST_ARMS} choices are offered")
+                self._losses.report(path, f"only the first {_MOST_ARMS} choices are offered")
                 break
             found += self._choices(joined, path)
         return found
@@ -209,12 +207,12 @@ class _Gemini:
         if kind == "string" and texts:
             found["enum"] = list(dict.fromkeys(texts))
             if any(each == "" for each in values):
-                self._losses.tell(path, "the empty text left out of its values: Gemini does not accept it")
+                self._losses.report(path, "the empty text left out of its values: Gemini does not accept it")
             return
         fitting = [each for each in values if kind in _kinds_of(each)]
         if fitting:
             notes.append(f"one of {_shown(fitting)}")
-        self._losses.tell(path, "its values moved into the description: Gemini takes an enum of texts only")
+        self._losses.report(path, "its values moved into the description: Gemini takes an enum of texts only")
 
     def _members(self, schema: Mapping[str, JSON], path: str, found: JSONObject, notes: list[str]) -> None:
         named: Mapping[str, JSON] = schema.get("properties", {})
@@ -230,7 +228,7 @@ class _Gemini:
             found["required"] = required
         if is_object(other):
             notes.append(f"other members: {_shown(other)}")
-            self._losses.tell(
+            self._losses.report(
                 path, "what other members look like moved into the description: Gemini takes named ones only"
             )
 
@@ -242,7 +240,7 @@ class _Gemini:
             if key in _SHOWN:
                 notes.append(f"{key}: {_shown(schema[key])}")
             if schema[key] is not False:
-                self._losses.tell(path, f"{key} dropped: Gemini does not accept it, the server still checks it")
+                self._losses.report(path, f"{key} dropped: Gemini does not accept it, the server still checks it")
         form: JSON = schema.get("format")
         if kind in FORMATS and form is not None and "format" not in found:
             notes.append(f"format: {_shown(form)}")
@@ -258,8 +256,8 @@ def _kinds(schema: Mapping[str, JSON]) -> list[str]:
         kinds = list(dict.fromkeys(_kinds_of(each)[0] for each in values))
     kinds = [each for each in kinds if not values or each in present] or kinds
     if not kinds:
-        told = (kind for kind, keys in _TELLING.items() if any(key in schema for key in keys))
-        kinds = [kind] if (kind := next(told, None)) is not None else list(_ANYTHING)
+        reported = (kind for kind, keys in _TELLING.items() if any(key in schema for key in keys))
+        kinds = [kind] if (kind := next(reported, None)) is not None else list(_ANYTHING)
     return [each for each in kinds if each != "integer" or "number" not in kinds]
 
 

@@ -20,8 +20,6 @@ from linkspan.schema.problems import TYPE_WORDS, quote
 from linkspan.schema.summary import local_target, properties_of
 from linkspan.types.base import JSON, JSONObject, is_array, is_number, is_object, json_type
 
-__all__ = ["Losses", "Plain", "below", "conjoined"]
-
 _DEEPEST = 24
 _MOST = 2_000
 _REPEATS = 2
@@ -32,19 +30,19 @@ _ANY_VALUE = ("default", "const")
 _NOT_SAID = ("$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _SchemaPlace(msgspec.Struct, frozen=True):
     """A part of the document: where errors place it, how deep it is, and which references led there."""
 
     path: str = ""
     depth: int = 0
     opened: tuple[str, ...] = ()
 
-    def inner(self, step: str | None = None) -> _Place:
+    def inner(self, step: str | None = None) -> _SchemaPlace:
         """Return the place of a part; None for one that describes the same value."""
-        return _Place(self.path if step is None else below(self.path, step), self.depth + 1, self.opened)
+        return _SchemaPlace(self.path if step is None else below(self.path, step), self.depth + 1, self.opened)
 
 
-class Plain:
+class PlainSchemas:
     """One conversion of one document."""
 
     def __init__(self, document: JSON, losses: Losses) -> None:
@@ -59,11 +57,11 @@ class Plain:
         flat, opened = self._object(self._document, (), 0)
         for key in ("enum", "const", "not"):
             if flat.pop(key, None) is not None:
-                self._losses.tell("", f"{key} left out: no provider takes it for all arguments together")
+                self._losses.report("", f"{key} left out: no provider takes it for all arguments together")
         kinds: JSON = flat.get("type", "object")
         if kinds != "object" and not (is_array(kinds) and "object" in kinds):
-            self._losses.tell("", "the type is not object; arguments always are one")
-        found = self._keywords({**flat, "type": "object"}, _Place(opened=opened))
+            self._losses.report("", "the type is not object; arguments always are one")
+        found = self._keywords({**flat, "type": "object"}, _SchemaPlace(opened=opened))
         return {"type": "object", "properties": {}, **found}
 
     # Unions at the root.
@@ -84,7 +82,7 @@ class Plain:
                 arm, opened = self._object(each, opened, depth + 1)
                 joined.append(arm)
             flat = _joined(flat, joined)
-            self._losses.tell("", f"{key} became one object: the server still checks which arguments go together")
+            self._losses.report("", f"{key} became one object: the server still checks which arguments go together")
         return flat, opened
 
     # Schemas.
@@ -93,17 +91,17 @@ class Plain:
     def _is_full(self) -> bool:
         return self._parts > _MOST or self._size > LARGEST_SIZE
 
-    def _one(self, schema: JSON, place: _Place) -> JSONObject:
+    def _one(self, schema: JSON, place: _SchemaPlace) -> JSONObject:
         """Return a schema as a plain one."""
         if schema is True:
             return {}
         if not is_object(schema):
             what = "nothing is allowed here" if schema is False else "this is not a schema"
-            self._losses.tell(place.path, f"{what}; anything is offered, and the server checks it")
+            self._losses.report(place.path, f"{what}; anything is offered, and the server checks it")
             return {}
         self._parts += 1
         if place.depth > _DEEPEST or self._is_full:
-            self._losses.tell(place.path, "the schema is too large or too deep; from here on anything is offered")
+            self._losses.report(place.path, "the schema is too large or too deep; from here on anything is offered")
             return {}
         flat, opened = self._flat(schema, place.path, place.opened)
         return self._keywords(flat, msgspec.structs.replace(place, opened=opened))
@@ -130,7 +128,7 @@ class Plain:
                 self._malformed(path, "allOf")
                 continue
             inner, opened = self._flat(part, path, opened)
-            flat = conjoined(flat, inner, lambda words: self._losses.tell(path, words))
+            flat = conjoined(flat, inner, lambda words: self._losses.report(path, words))
         return flat, opened
 
     def _referred(self, reference: JSON, path: str, opened: tuple[str, ...]) -> tuple[JSON, tuple[str, ...]]:
@@ -138,17 +136,17 @@ class Plain:
         if target is None and isinstance(reference, str):
             target = local_target(unquote(reference), self._document)
         if not isinstance(reference, str) or target is None:
-            self._losses.tell(path, "its $ref does not resolve within the schema; anything is offered")
+            self._losses.report(path, "its $ref does not resolve within the schema; anything is offered")
             return True, opened
         if opened.count(reference) > _REPEATS:
-            self._losses.tell(path, "the schema contains itself; from here on its members are not described")
+            self._losses.report(path, "the schema contains itself; from here on its members are not described")
             kind: JSON = target.get("type") if is_object(target) else None
             return ({"type": kind} if kind in TYPES else True), opened
         return target, (*opened, reference)
 
     # Keywords. Those that no table here knows say nothing about a value, and are dropped silently.
 
-    def _keywords(self, flat: Mapping[str, JSON], place: _Place) -> JSONObject:
+    def _keywords(self, flat: Mapping[str, JSON], place: _SchemaPlace) -> JSONObject:
         found: JSONObject = {}
         for key in sorted(flat, key=lambda each: each == "oneOf"):
             value: JSON = flat[key]
@@ -161,23 +159,23 @@ class Plain:
                     continue
                 self._size += size(value)
                 if self._is_full:
-                    self._losses.tell(place.path, f"{key} left out: the schema is too large")
+                    self._losses.report(place.path, f"{key} left out: the schema is too large")
                 else:
                     found[key] = value
             elif key in _NOT_SAID:
-                self._losses.tell(place.path, f"{key} left out, the server still checks it")
+                self._losses.report(place.path, f"{key} left out, the server still checks it")
             elif key in _EXACT:
                 self._exactly(key, flat, place, found)
             elif key in _PARTS:
                 self._parts_of(key, value, place, found)
         return settled(found)
 
-    def _parts_of(self, key: str, value: JSON, place: _Place, found: JSONObject) -> None:
+    def _parts_of(self, key: str, value: JSON, place: _SchemaPlace, found: JSONObject) -> None:
         if key == "properties" and is_object(value):
             found[key] = dict[str, JSON]()
             for name, each in value.items():
                 if self._is_full:
-                    self._losses.tell(place.path, "the schema is too large; the rest of the members is left out")
+                    self._losses.report(place.path, "the schema is too large; the rest of the members is left out")
                     break
                 found[key][name] = self._one(each, place.inner(name))
         elif key in ("anyOf", "oneOf") and is_array(value):
@@ -188,10 +186,10 @@ class Plain:
             elif key == "anyOf" or len(self._losses) == since:
                 found[key] = arms
             elif "anyOf" in found:
-                self._losses.tell(place.path, "oneOf left out beside anyOf, the server still checks it")
+                self._losses.report(place.path, "oneOf left out beside anyOf, the server still checks it")
             else:  # a value may fit two arms that grew wider
                 found["anyOf"] = arms
-                self._losses.tell(place.path, "oneOf became anyOf")
+                self._losses.report(place.path, "oneOf became anyOf")
         elif key == "prefixItems" and is_array(value):
             found[key] = [self._one(each, place.inner(str(at))) for at, each in enumerate(value)]
         elif key in ("items", "additionalProperties"):
@@ -199,7 +197,7 @@ class Plain:
         else:
             self._malformed(place.path, key)
 
-    def _exactly(self, key: str, flat: Mapping[str, JSON], place: _Place, found: JSONObject) -> None:
+    def _exactly(self, key: str, flat: Mapping[str, JSON], place: _SchemaPlace, found: JSONObject) -> None:
         """Keep conditions and negations only if nothing of them is lost: what grows wider within may narrow without."""
         since = len(self._losses)
         group = ("if", "then", "else") if key == "if" else (key,)
@@ -216,10 +214,10 @@ class Plain:
             found.update(read)
             return
         self._losses.forget(since)
-        self._losses.tell(place.path, f"{key} left out, the server still checks it")
+        self._losses.report(place.path, f"{key} left out, the server still checks it")
 
     def _malformed(self, path: str, key: str) -> None:
-        self._losses.tell(path, f"{key} left out: its value is not valid JSON Schema")
+        self._losses.report(path, f"{key} left out: its value is not valid JSON Schema")
 
 
 def _joined(base: JSONObject, arms: list[JSONObject]) -> JSONObject:
@@ -248,7 +246,7 @@ def _required(schema: Mapping[str, JSON]) -> list[str]:
     return names(schema.get("required")) or []
 
 
-_Tell: TypeAlias = Callable[[str], None]
+_Report: TypeAlias = Callable[[str], None]
 
 _MOST_COMPARED = 250_000
 _LARGER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
@@ -259,17 +257,17 @@ _FIRST_SAID = ("title", "default", "examples", "format")
 _TOGETHER = (("if", "then", "else"), ("contains", "minContains", "maxContains"), ("prefixItems", "items"))
 
 
-def conjoined(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell) -> JSONObject:
+def conjoined(first: Mapping[str, JSON], second: Mapping[str, JSON], report: _Report) -> JSONObject:
     """Return one schema for both; members that both describe become an `allOf` of their own.
 
-    `tell` receives what one schema cannot express: it is then wider than the two.
+    `report` receives what one schema cannot express: it is then wider than the two.
     """
     for one, other in ((first, second), (second, first)):
         if one.get("additionalProperties", True) in (True, {}):
             continue
         unnamed = set(properties_of(other)) - set(properties_of(one))
         if unnamed or "patternProperties" in other:  # meant as a sum, and taken as one
-            tell("one part of an allOf allows no members that another part names; all of them are offered")
+            report("one part of an allOf allows no members that another part names; all of them are offered")
             break
     left_out: list[str] = []
     for group in _TOGETHER:
@@ -277,7 +275,7 @@ def conjoined(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell
         theirs = {key: second[key] for key in group if key in second}
         if mine and theirs and mine != theirs and not mine.keys() == theirs.keys() == {"items"}:
             left_out += group
-            tell(f"only the first {group[0]} of an allOf is kept; the server still checks the others")
+            report(f"only the first {group[0]} of an allOf is kept; the server still checks the others")
     found = dict(first)
     for key, value in second.items():
         if key in left_out:
@@ -285,7 +283,7 @@ def conjoined(first: Mapping[str, JSON], second: Mapping[str, JSON], tell: _Tell
         if key not in found:
             found[key] = value
         elif found[key] != value or type(found[key]) is not type(value):
-            found[key] = _both(key, found[key], value, tell)
+            found[key] = _both(key, found[key], value, report)
     return found
 
 
@@ -294,7 +292,7 @@ def is_among(value: JSON, values: list[JSON]) -> bool:
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
 
 
-def _both(key: str, mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
+def _both(key: str, mine: JSON, theirs: JSON, report: _Report) -> JSON:
     if key in _FIRST_SAID:
         return mine
     if key == "description":
@@ -305,9 +303,9 @@ def _both(key: str, mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
     if key == "required" and is_array(mine) and is_array(theirs):
         return list(dict.fromkeys(each for each in (*mine, *theirs) if isinstance(each, str)))
     if key == "type":
-        return _types(mine, theirs, tell)
+        return _types(mine, theirs, report)
     if key == "enum" and is_array(mine) and is_array(theirs) and len(mine) * len(theirs) <= _MOST_COMPARED:
-        return [each for each in mine if is_among(each, theirs)] or _given_up(key, mine, tell)
+        return [each for each in mine if is_among(each, theirs)] or _given_up(key, mine, report)
     if key in (*_LARGER, *_SMALLER) and is_number(mine) and is_number(theirs):
         return max(mine, theirs) if key in _LARGER else min(mine, theirs)
     if key == "uniqueItems":
@@ -316,22 +314,22 @@ def _both(key: str, mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
         return False
     if key in _ONES:
         return {"allOf": [mine, theirs]}
-    return _given_up(key, mine, tell)
+    return _given_up(key, mine, report)
 
 
-def _types(mine: JSON, theirs: JSON, tell: _Tell) -> JSON:
+def _types(mine: JSON, theirs: JSON, report: _Report) -> JSON:
     ours: list[JSON] = mine if is_array(mine) else [mine]
     others: list[JSON] = theirs if is_array(theirs) else [theirs]
     found = [each for each in ours if each in others or (each == "integer" and "number" in others)]
     if "number" in ours and "number" not in found and "integer" in others and "integer" not in found:
         found.append("integer")
     if not found:
-        return _given_up("type", mine, tell)
+        return _given_up("type", mine, report)
     return found[0] if len(found) == 1 else found
 
 
-def _given_up(key: str, mine: JSON, tell: _Tell) -> JSON:
-    tell(f"only the first {key} of an allOf is kept; the server still checks the others")
+def _given_up(key: str, mine: JSON, report: _Report) -> JSON:
+    report(f"only the first {key} of an allOf is kept; the server still checks the others")
     return mine
 
 
@@ -486,27 +484,27 @@ _PLAIN = re.compile(r"[\w.$@-]{1,64}")
 class Losses:
     """The sentences so far. A part that is given up as a whole takes back what was said about its own parts."""
 
-    __slots__ = ("_told",)
+    __slots__ = ("_reported",)
 
     def __init__(self) -> None:
-        self._told: list[str] = []
+        self._reported: list[str] = []
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._reported)
 
-    def tell(self, path: str, words: str) -> None:
+    def report(self, path: str, words: str) -> None:
         """Write down what is lost at a place (`/filter/kind`; empty for the arguments as a whole)."""
-        self._told.append(f"{path or 'the arguments'}: {words}")
+        self._reported.append(f"{path or 'the arguments'}: {words}")
 
     def forget(self, since: int) -> None:
         """Take back what was said since there were so many."""
-        del self._told[since:]
+        del self._reported[since:]
 
     def listed(self) -> list[str]:
         """Return the sentences, each once, and of a great many only the first."""
-        told = list(dict.fromkeys(self._told))
-        more = len(told) - _MOST_LOSSES
-        return [*told[:_MOST_LOSSES], f"and {more} more"] if more > 0 else told
+        reported = list(dict.fromkeys(self._reported))
+        more = len(reported) - _MOST_LOSSES
+        return [*reported[:_MOST_LOSSES], f"and {more} more"] if more > 0 else reported
 
 
 def below(path: str, step: str) -> str:

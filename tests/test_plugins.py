@@ -1,0 +1,80 @@
+"""Stores, models and hosts of other distributions, which entry points name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from linkspan import LinkspanError
+from linkspan.host.models import open_model
+from linkspan.stores import MemoryStore, open_store
+
+Install = Callable[[str, str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Return what installs a distribution with a module and entry points, until the end of the test."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(module: str, entry_points: str) -> None:
+        (tmp_path / "acme_plugin.py").write_text(module)
+        folder = tmp_path / "acme_plugin-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-plugin\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(entry_points)
+        monkeypatch.delitem(__import__("sys").modules, "acme_plugin", raising=False)
+
+    return write
+
+
+def test_a_store_of_another_distribution_is_opened_by_its_scheme(install: Install) -> None:
+    module = "from linkspan.stores import MemoryStore\n\ndef open_store(url):\n    return MemoryStore()\n"
+    install(module, "[linkspan.stores]\nacme = acme_plugin:open_store\n")
+    store = open_store("acme://host/1")
+    assert isinstance(store, MemoryStore)
+    with pytest.raises(LinkspanError, match=r"acme:\.\.\.; not as 'acne'"):
+        open_store("acne://host/1")
+
+
+def test_a_model_of_another_distribution_is_opened_by_its_name(install: Install) -> None:
+    module = "def open_model(name, *, key=None, **options):\n    return f'{name} {key} {options}'\n"
+    install(module, "[linkspan.models]\nacme = acme_plugin:open_model\n")
+    assert str(open_model("acme:large", key="k", headers={})) == "large k {'headers': {}}"
+    with pytest.raises(ValueError, match="acme:NAME"):
+        open_model("acne:large")
+
+
+def test_what_cannot_be_loaded_is_named(install: Install) -> None:
+    install("raise ImportError('no driver')\n", "[linkspan.stores]\nacme = acme_plugin:open_store\n")
+    with pytest.raises(LinkspanError, match=r"acme-plugin adds 'acme' to linkspan.stores.*no driver"):
+        open_store("acme://host/1")
+
+
+def test_a_built_in_name_is_not_replaced(install: Install) -> None:
+    install("def open_store(url):\n    raise AssertionError\n", "[linkspan.stores]\nmemory = acme_plugin:open_store\n")
+    assert isinstance(open_store("memory:"), MemoryStore)
+
+
+def test_a_host_of_another_distribution_is_read_and_written(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from linkspan.cli.install import install as run_install
+    from linkspan.client.config import known_configs, read_config
+
+    module = (
+        "from linkspan.client.host_formats import HostFormat\n\n"
+        "DESK = HostFormat(title='Acme Desk', path='~/.acme/mcp.json', section='helpers', url='address')\n"
+    )
+    install(module, "[linkspan.hosts]\nacme = acme_plugin:DESK\n")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    path = tmp_path / ".acme" / "mcp.json"
+    path.parent.mkdir()
+    path.write_text('{"helpers": {"old": {"command": "old"}}}')
+    found = known_configs(home=tmp_path, workspace=tmp_path)
+    assert [(each.host, each.path) for each in found] == [("Acme Desk", path)]
+    assert list(read_config(path)) == ["old"]
+    assert run_install(["acme", "https://example.com/mcp", "--name", "example", "--yes"]) == 0
+    assert '"address": "https://example.com/mcp"' in path.read_text()
