@@ -1,0 +1,253 @@
+"""The server of a bridge: what is mounted in it, who may call what, and how much of a result is shown at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from linkspan.apps.passing import PassedApps
+from linkspan.bridge.remembering import Companion, file_for
+from linkspan.bridge.rules import Rules
+from linkspan.bridge.tasks import PassedTasks
+from linkspan.client.targets import resolve
+from linkspan.errors import ToolError
+from linkspan.host.memory import Memory, Pins, tool_key
+from linkspan.serve.server import Server
+from linkspan.server.context import Context
+from linkspan.server.middleware import Call
+from linkspan.server.mounting import MountOptions
+from linkspan.skills.passing import PassedSkills
+from linkspan.skills.shapes import SKILLS
+from linkspan.types.base import UNSET, Implementation, TextContent
+from linkspan.types.messages import CallToolResult
+from linkspan.types.methods import LISTS
+from linkspan.upstreams.mounting import Upstream, mount_target
+
+if TYPE_CHECKING:
+    from linkspan.host.results import ResultStore
+
+_LISTS: Final = {**LISTS, SKILLS.method: SKILLS}
+_MAX_STORES: Final = 256
+"""Callers whose large results are kept."""
+
+
+class BridgedServer(msgspec.Struct, frozen=True):
+    """One server behind a bridge."""
+
+    name: str
+    target: Any
+    """What a client can be opened with."""
+    options: Mapping[str, Any] = {}
+    """The options of its clients."""
+
+
+class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bridge does."""
+
+    rules: Rules
+    only: Sequence[str] = ()
+    """Patterns `server/tool`: nothing else exists."""
+    is_shared: bool = False
+    pin: Path | None = None
+    """The file of the pinned definitions; None pins nothing."""
+    remembers: bool = False
+    """Answers with what a server offered last until it has started."""
+    budget: int | None = None
+    """Tokens of a result that are shown at once."""
+    list_timeout: float = 3.0
+
+
+class Gateway:
+    """The servers of a bridge, and the server that it is for its hosts."""
+
+    def __init__(self, servers: Sequence[BridgedServer], options: BridgeOptions, auth: Any = None) -> None:
+        """Mount them; nothing is started yet. Raises: RegistrationError."""
+        self._options = options
+        self._stores: dict[str | None, ResultStore] = {}
+        self._lock = threading.Lock()
+        self.companions: dict[str, Companion] = {}
+        self.upstreams: dict[str, Upstream] = {}
+        is_alone = len(servers) == 1
+        self._apps = PassedApps()
+        tasks = PassedTasks(self.upstreams)
+        self.server = Server("linkspan-bridge", auth=auth, extensions=[PassedSkills(), self._apps, tasks])
+        for each in servers:
+            self._mount(each, is_alone=is_alone)
+        if options.rules.are_there or options.pin is not None or options.budget is not None:
+            self.server.middleware(only=["tools/call"], blocking=True)(self._surround)
+        if options.budget is not None:
+            self._add_reading()
+
+    def _mount(self, each: BridgedServer, *, is_alone: bool) -> None:
+        options, rules = self._options, self._options.rules
+        named = {name: each.options[name] for name in ("env", "cwd") if name in each.options}
+        target = resolve(each.target, name=each.name, **named)
+        origin, environment = target.origin, target.environment
+        key = tool_key(origin, None, environment, "").rstrip("/")
+        pins = Pins(Memory(options.pin)) if options.pin is not None else None
+        path = file_for(target.url, key, str(options.is_shared)) if options.remembers else None
+        introduce = self._introduce if is_alone else None
+        companion = Companion(path, introduce, pins, key, _LISTS, self._apps.received)
+        given = dict(each.options)
+        if rules.with_tokens(each.name):
+            given["auth"] = self._token_function(each.name)
+        self.companions[each.name] = companion
+        mount = MountOptions(
+            None if is_alone else each.name,
+            each.name,
+            _patterns_for(options.only, each.name) or (["-"] if options.only else []),
+            _patterns_for(rules.deny, each.name),
+            {},
+            None,
+            (),
+            (),
+            {},
+        )
+        self.upstreams[each.name] = mount_target(
+            self.server.site,
+            each.target,
+            mount,
+            given
+            | {
+                "shared": options.is_shared,
+                "required": is_alone,
+                "list_timeout": options.list_timeout,
+                "attendant": companion,
+            },
+        )
+
+    def _introduce(self, info: Implementation | None, instructions: str | None) -> None:
+        """Be the only server that there is, for hosts."""
+        if info is not None:
+            self.server.name, self.server.version = info.name, info.version
+        self.server.instructions = instructions
+
+    def _token_function(self, server: str) -> Callable[[Context], str]:
+        rules = self._options.rules
+
+        def token(ctx: Context) -> str:
+            found = rules.token(_name_of(ctx), server)
+            if found is None:
+                raise ToolError(
+                    f"{server}: {_name_of(ctx) or 'this caller'} has no token there: see tokens= of the policy"
+                )
+            return found
+
+        return token
+
+    def close(self) -> None:
+        """End the servers, and wait until they are gone."""
+        for each in self.upstreams.values():
+            each.close()
+
+    # Around calls.
+
+    def _surround(self, call: Call) -> Generator[None, Any, Any]:
+        tool, server = call.tool, call.server
+        if tool is None or server is None:
+            return (yield)
+        own = tool.name if len(self.upstreams) == 1 else tool.name.removeprefix(f"{server}_")
+        changed = self.companions[server].changes.get(own)
+        if changed is not None:
+            raise ToolError(
+                f"{server} has changed the definition of {own!r}, and the change was not accepted. A person accepts it "
+                f"with `linkspan bridge --accept {own} ...`:\n{changed}"
+            )
+        ctx = call.context
+        scopes = ctx.grant.scopes if ctx.grant is not None else frozenset[str]()
+        decision = self._options.rules.decide(_name_of(ctx), scopes, server, own)
+        if decision == "deny":
+            raise ToolError(f"The policy of this bridge denies {server}/{own}. Do not try again.")
+        if decision == "ask" and not ctx.peer.supports("elicitation", "form"):
+            raise ToolError(f"The user has to be asked before {server}/{own} is called, and this host cannot ask.")
+        if decision == "ask" and not ctx.ask(
+            "bridge-allow", bool, f"May {server}/{own} be called with {_shown(call.arguments)}?"
+        ):
+            raise ToolError(f"The user refused {server}/{own}. Do not repeat it.")
+        outcome = yield
+        if self._options.budget is None or not isinstance(outcome, CallToolResult):
+            return outcome
+        return self._fitted(outcome, ctx, server, own)
+
+    # Large results.
+
+    def _store(self, ctx: Context) -> ResultStore:
+        from linkspan.host.results import ResultStore
+
+        budget = self._options.budget
+        assert budget is not None
+        with self._lock:
+            while len(self._stores) > _MAX_STORES:
+                del self._stores[next(iter(self._stores))]
+            return self._stores.setdefault(ctx.principal, ResultStore(budget))
+
+    def _fitted(self, result: CallToolResult, ctx: Context, server: str, tool: str) -> CallToolResult:
+        text = "\n\n".join(each.text for each in result.content if isinstance(each, TextContent))
+        fitted = self._store(ctx).fit(text, server, tool)
+        if text in fitted:
+            return result
+        others = [each for each in result.content if not isinstance(each, TextContent)]
+        return msgspec.structs.replace(
+            result, content=[TextContent(fitted), *others], structured_content=UNSET, is_error=result.is_error
+        )
+
+    def _add_reading(self) -> None:
+        from linkspan.host.results import READ, SEARCH
+
+        @self.server.tool(name=READ, annotations={"readOnlyHint": True})
+        def read_result(handle: str, ctx: Context, offset: int = 0) -> str:
+            """Read on in a tool result that was too large to show at once.
+
+            Args:
+                handle: The handle that the result's note names, such as r1.
+                offset: The character to begin at; the note has the last character that was shown.
+            """
+            return self._read(ctx, READ, {"handle": handle, "offset": offset})
+
+        @self.server.tool(name=SEARCH, annotations={"readOnlyHint": True})
+        def search_result(handle: str, text: str, ctx: Context) -> str:
+            """Find a text in a tool result that was too large to show at once.
+
+            Args:
+                handle: The handle that the result's note names, such as r1.
+                text: What to look for: plain text, in upper or lower case.
+            """
+            return self._read(ctx, SEARCH, {"handle": handle, "text": text})
+
+    def _read(self, ctx: Context, name: str, arguments: dict[str, Any]) -> str:
+        from linkspan.host.results import UnknownResult
+
+        try:
+            return self._store(ctx).call(name, arguments)
+        except UnknownResult as problem:
+            raise ToolError(str(problem)) from None
+
+
+def _name_of(ctx: Context) -> str | None:
+    """Return what a policy calls a caller: the subject of their token, or the client."""
+    grant = ctx.grant
+    return (grant.subject or grant.client_id) if grant is not None else ctx.principal
+
+
+def _patterns_for(patterns: Sequence[str], server: str) -> list[str]:
+    """Return the patterns of `server/tool` that are about a server, as patterns of its own names."""
+    found: list[str] = []
+    for each in patterns:
+        name, slash, tool = each.partition("/")
+        if not slash:
+            found += ["*"] if fnmatchcase(server, name) else []
+        elif fnmatchcase(server, name):
+            found.append(tool)
+    return found
+
+
+def _shown(arguments: Mapping[str, Any]) -> str:
+    from linkspan.wire.redaction import neutral
+
+    text = neutral(msgspec.json.encode(dict(arguments)).decode())
+    return text if len(text) <= 500 else text[:500] + "..."
