@@ -1,0 +1,82 @@
+// The page of the workbench: its parts, and the line on top. The Python process speaks with the server; this only shows.
+
+import { make } from "./elements.js";
+import { ask, follow, onEvent, refresh, state, takeToken } from "./state.js";
+import { choose, drawList, focusFilter } from "./list.js";
+import { drawWork } from "./work.js";
+import { drawHappened, hear } from "./happened.js";
+
+const WORDS = { connecting: "connecting …", ready: "connected", broken: "not running", gone: "the workbench has ended", lost: "open the address that the terminal shows" };
+const top = document.getElementById("top");
+
+function pane(name) {
+  document.body.dataset.pane = name;
+  top.querySelectorAll("nav button").forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.pane === name)));
+}
+
+function drawTop() {
+  const { server, target, status, revision, problem } = state;
+  const name = server?.title || server?.name || target?.name || "Linkspan workbench";
+  document.title = `${name} · Linkspan workbench`;
+  const facts = [server?.version, revision, state.tokens && `~${Object.values(state.tokens).flat().reduce((sum, each) => sum + each, 0).toLocaleString()} tokens`].filter(Boolean);
+  const restart = make("button", { type: "button", textContent: "Restart", title: "Start the server anew", onclick: () => ask("restart", {}) });
+  const tabs = [["list", "Offers"], ["work", "Call"], ["happened", "Happened"]].map(([key, words]) =>
+    make("button", { type: "button", textContent: words, dataset: { pane: key }, onclick: () => pane(key), ariaPressed: String(document.body.dataset.pane === key) }));
+  top.replaceChildren(
+    make("h1", { textContent: name, dir: "auto" }),
+    make("span", { className: "quiet", textContent: facts.join(" · ") }),
+    make("span", { className: `state ${status}`, role: "status", textContent: WORDS[status] ?? status }),
+    make("code", { className: "quiet target", textContent: target?.shown ?? "" }),
+    restart, declared(), make("nav", { ariaLabel: "Panes" }, ...tabs),
+  );
+  if (state.login) top.append(login(state.login));
+  if (problem && status === "broken") top.append(make("pre", { className: "bad problem", role: "alert", tabIndex: 0, textContent: problem.text + (problem.waits ? "\n\nWaiting for a change: save the file, and the server starts again." : "") }));
+}
+
+// A login is made in a window of its own; what comes of it stays with the Python process.
+
+function login({ url, host, reminder }) {
+  const open = /^https?:/.test(url) ? make("a", { href: url, target: "_blank", rel: "noopener noreferrer", textContent: "Open the login page" }) : make("code", { textContent: url });
+  return make("p", { className: "login", role: "status" }, `The server wants a login at ${host}. `, open,
+    make("span", { className: "quiet", textContent: ` Your browser may show it already. The token stays in the process of linkspan dev. ${reminder}` }));
+}
+
+// What is declared to the server: taking something away shows how it does without.
+
+function declared() {
+  const found = state.declared ?? {};
+  const names = { elicitation: "Elicitation", sampling: "Sampling", roots: `Roots (${(state.roots ?? []).length})`, views: "Views of tools" };
+  const box = (key) => {
+    const node = make("input", { type: "checkbox", checked: found[key], disabled: key === "roots" && !state.roots?.length });
+    node.onchange = () => ask("declare", { ...state.declared, [key]: node.checked });
+    return make("label", {}, node, ` ${names[key]}`);
+  };
+  return make("details", { className: "menu" }, make("summary", { textContent: "Declared" }), make("div", {}, ...Object.keys(names).map(box),
+    make("p", { className: "quiet", textContent: "What the client declares to the server. A change starts it anew. Directories for roots come from the command line." })));
+}
+
+function fromHash() {
+  const [, kind, name] = /^#\/(\w+)\/(.+)$/.exec(location.hash) ?? [];
+  if (kind) choose(kind, decodeURIComponent(name), false);
+}
+
+document.addEventListener("chosen", () => (pane("work"), drawList(), drawWork()));
+window.addEventListener("hashchange", fromHash);
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
+  event.preventDefault();
+  pane("list");
+  focusFilter();
+});
+
+onEvent((event) => {
+  if (event.type === "refreshed") (drawTop(), drawList(), drawWork(true), drawHappened());
+  else if (event.type === "status" && !event.past) drawTop();
+  else if (["exchange", "question", "answered", "progress"].includes(event.type)) drawWork(false, event);
+  hear(event);
+});
+
+if (takeToken()) {
+  drawHappened();
+  refresh().then(() => (fromHash(), follow()), (error) => (top.append(make("p", { className: "bad", role: "alert", textContent: error.message }))));
+} else top.append(make("p", { className: "bad", role: "alert", textContent: "Open the address that the terminal shows: it holds a key." }));

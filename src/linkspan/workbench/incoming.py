@@ -1,0 +1,128 @@
+"""What a server says and asks, in whatever thread brings it: its log, its reports, its questions. The callbacks of a client."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from linkspan.flows.answers import Refused
+from linkspan.flows.client_errors import Change, ClientEvent, Disconnected
+from linkspan.flows.http_messages import HttpHop
+from linkspan.types.base import JSON, JSONObject
+from linkspan.types.messages import CreateMessageParams, ElicitParams, LoggingMessageParams
+from linkspan.wire.redaction import Redactor
+from linkspan.wire.reports import Report
+from linkspan.wire.values import to_builtins
+from linkspan.workbench.events import EventLog, Trickle, cut, cut_json
+from linkspan.workbench.exchanges import BenchCall, BenchCalls
+from linkspan.workbench.questions import PersonsAnswer, Questions
+
+_HOPS: Final = 100
+_LINES: Final = 40
+
+
+class ServerTalk:
+    """Takes what a client brings of its server. `on_lists_changed` and `on_crash` are called for what others do about it."""
+
+    def __init__(
+        self,
+        events: EventLog,
+        exchanges: BenchCalls,
+        redactor: Redactor,
+        on_lists_changed: Callable[[], object],
+        on_crash: Callable[[BenchCall], object],
+    ) -> None:
+        self._events = events
+        self._exchanges = exchanges
+        self._redactor = redactor
+        self._on_lists_changed = on_lists_changed
+        self._on_crash = on_crash
+        self.questions = Questions(self._question_changed)
+        self.hops: deque[HttpHop] = deque(maxlen=_HOPS)
+        self.current = threading.local()
+        """Its `exchange` is the call that a thread makes."""
+        self._shown_already: deque[str] = deque(maxlen=_HOPS)
+        self._trickle, self._trickling = Trickle(), threading.Lock()
+
+    def elicited(self, params: ElicitParams) -> Any:
+        """Let the person fill in a form, or open a page."""
+        answer = self._ask("elicitation", to_builtins(params))
+        return {"accept": answer.content or {}, "decline": False}.get(answer.action)
+
+    def sampled(self, params: CreateMessageParams) -> str:
+        """Let the person play the model. Raises: Refused."""
+        answer = self._ask("sampling", to_builtins(params))
+        if answer.action != "accept":
+            raise Refused
+        return answer.text or ""
+
+    def _ask(self, kind: str, params: JSON) -> PersonsAnswer:
+        exchange: BenchCall | None = getattr(self.current, "exchange", None) or self._exchanges.only()
+        over = (
+            (lambda: exchange.state != "running" or exchange.stopper.stopped)
+            if exchange is not None
+            else (lambda: False)
+        )
+        return self.questions.ask(kind, cut_json(params), exchange.id if exchange is not None else None, over)
+
+    def _question_changed(self, number: int, shown: JSONObject | None) -> None:
+        if shown is None:
+            self._events.add("answered", id=number)
+        else:
+            self._events.add("question", question=shown)
+
+    def logged(self, message: LoggingMessageParams) -> None:
+        """Show a log message of the protocol."""
+        found = to_builtins(message)
+        data: JSON = found.get("data")
+        text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
+        self._log("mcp", str(found.get("level")), text, logger=str(found.get("logger") or ""))
+
+    def printed(self, text: str) -> None:
+        """Show what a process wrote to stderr, unless a report says the same."""
+        if text in self._shown_already:  # what a report says, too
+            self._shown_already.remove(text)
+        else:
+            self._log("stderr", "", text)
+
+    def reported(self, report: Report) -> None:
+        """Show a record of the server's log; the traceback belongs to its call."""
+        exchange = self._exchanges.reported(report.tool, report.request_id) if report.traceback else None
+        if report.printed:
+            self._shown_already.append(report.printed)
+        self._log("log", report.level, report.text, logger=report.logger, traceback=report.traceback)
+        if exchange is not None:
+            exchange.report = self._redactor.text(report.traceback)
+            self._exchanges.changed(exchange)
+            if exchange.state != "running":
+                self._on_crash(exchange)
+
+    def _log(self, source: str, level: str, text: str, **more: JSON) -> None:
+        with self._trickling:
+            shown = self._trickle.let_through(text, time.monotonic())
+        if shown:
+            self._events.add("log", source=source, level=level, text=cut(shown), **more)
+
+    def event(self, event: ClientEvent) -> None:
+        """Show how a connection ended."""
+        if isinstance(event, Disconnected):
+            lines = event.error.stderr.splitlines()[-_LINES:] if event.error.stderr else []
+            text = "\n".join([str(event.error.problem), *lines])
+            self._events.add("log", source="bench", level="ERROR", text=text)
+
+    def resource_changed(self, change: Change) -> None:
+        """Show that a resource has changed; lists are listed again."""
+        if change.kind == "resource":
+            self._events.add("changed", uri=change.uri)
+        else:
+            self._on_lists_changed()
+
+    def hopped(self, hop: HttpHop) -> None:
+        """Show a request over HTTP."""
+        self.hops.append(hop)
+        self._events.add("http", **msgspec.to_builtins(hop))
