@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-__all__ = ["INSTALLING", "modern_node", "node_modules"]
+__all__ = ["INSTALLING", "apps_script", "modern_node", "node_modules"]
 
 HERE = Path(__file__).parent
 FILES = ("package.json", "package-lock.json")
+APPS = "2.0.4"
 INSTALLING = pytest.mark.timeout(600)
 """For tests that may be the first to want packages: node and the servers, 240 s at most for each."""
 
@@ -33,6 +34,11 @@ def node_modules() -> Path:
 def modern_node() -> str:
     """Return a node that the newest packages run on: that of the conformance suite, installed if there is none."""
     return _had(_node)
+
+
+def apps_script() -> str:
+    """Return the script with which views of the package `@modelcontextprotocol/ext-apps` talk to their host."""
+    return Path(_had(_apps)).read_text()
 
 
 def _had(install: Callable[[], tuple[str | None, Exception | None]]) -> str:
@@ -79,3 +85,13 @@ def _conformance_run() -> Any:
     loader.exec_module(run)
     sys.path.remove(str(file.parent))  # which it has put there for what it imports from beside it
     return run
+
+
+@cache
+def _apps() -> tuple[str | None, Exception | None]:
+    run, name = _conformance_run(), "@modelcontextprotocol/ext-apps"
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "linkspan-tests" / f"ext-apps-{APPS}"
+    try:
+        return str(run.npm.package(home, f"{name}@{APPS}", f"{name}/dist/src/app-with-deps.js")), None
+    except run.Unable as problem:
+        return None, problem

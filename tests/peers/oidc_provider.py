@@ -58,7 +58,7 @@ def authorization_server(resource: str, **options: Any) -> Iterator[Authorizatio
             DOCUMENT: {
                 "client_id": DOCUMENT,
                 "client_name": "Desk",
-                "redirect_uris": ["http://127.0.0.1/callback"],
+                "redirect_uris": ["http://127.0.0.1/callback", "http://127.0.0.1/oauth/callback"],
                 "grant_types": ["authorization_code", "refresh_token"],
                 "response_types": ["code"],
                 "token_endpoint_auth_method": "none",

@@ -1,0 +1,1 @@
+"""Clients of `mcp`: sessions and transports."""

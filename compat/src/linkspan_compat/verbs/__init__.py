@@ -1,0 +1,1 @@
+"""What the distribution adds to the command line."""

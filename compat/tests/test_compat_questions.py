@@ -1,0 +1,89 @@
+"""A handler that asks runs once, in both eras and over HTTP."""
+
+import pytest
+from compat_kit import served, under
+
+from linkspan import SyncClient
+from linkspan.types.base import TextContent
+from linkspan.types.messages import CreateMessageResult
+
+
+def answers(runs):
+    return {
+        "elicitation": lambda asked: {"name": "Bo"} if "name" in asked.requested_schema["properties"] else {"value": 7},
+        "sampling": lambda wanted: CreateMessageResult("assistant", TextContent("written"), "m"),
+        "roots": ["file:///tmp/a"],
+    }
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_tool_of_mcp_1_runs_once(mcp1, era):
+    from mcp.server.fastmcp import Context, FastMCP
+    from mcp.types import SamplingMessage, TextContent
+    from pydantic import BaseModel
+
+    class Who(BaseModel):
+        name: str
+
+    server, runs = FastMCP("x"), []
+
+    @server.tool()
+    async def greet(ctx: Context) -> str:
+        runs.append(1)
+        found = await ctx.elicit("Who?", Who)
+        roots = await ctx.session.list_roots()
+        message = SamplingMessage(role="user", content=TextContent(type="text", text="hi"))
+        said = await ctx.session.create_message([message], max_tokens=10)
+        again = await ctx.elicit("Who?", Who)
+        return f"{found.action} {found.data.name} {roots.roots[0].uri} {said.content.text} {again.data.name} runs={len(runs)}"
+
+    with SyncClient(under(server), era=era, **answers(runs)) as client:
+        assert client.call_tool("greet").text == "accept Bo file:///tmp/a written Bo runs=1"
+        assert client.call_tool("greet").text.endswith("runs=2")
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_tool_of_fastmcp_runs_once(era):
+    with served("fastmcp4"):
+        from fastmcp import Context, FastMCP
+
+        server, runs = FastMCP("x"), []
+
+        @server.tool
+        async def greet(ctx: Context) -> str:
+            runs.append(1)
+            number = await ctx.elicit("How many?", int)
+            said = await ctx.sample("hi")
+            return f"{number.data} {said.text} runs={len(runs)}"
+
+        with SyncClient(under(server), era=era, **answers(runs)) as client:
+            assert client.call_tool("greet").text == "7 written runs=1"
+
+
+def test_who_cannot_be_asked_or_refuses_is_an_error_of_the_question(mcp1):
+    from mcp import McpError
+    from mcp.server.fastmcp import Context, FastMCP
+    from pydantic import BaseModel
+
+    class Who(BaseModel):
+        name: str
+
+    server, seen = FastMCP("x"), []
+
+    @server.tool()
+    async def greet(ctx: Context) -> str:
+        try:
+            found = await ctx.elicit("Who?", Who)
+        except McpError as error:
+            seen.append(error)
+            return "refused"
+        return found.action
+
+    with SyncClient(under(server), era="legacy") as client:
+        assert client.call_tool("greet").text == "refused"
+    with SyncClient(under(server), era="legacy", elicitation=lambda asked: False) as client:
+        assert client.call_tool("greet").text == "decline"
+
+    with SyncClient(under(server), era="legacy", elicitation=lambda asked: None) as client:
+        assert client.call_tool("greet").text == "cancel"
+    assert len(seen) == 1
