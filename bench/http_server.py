@@ -96,7 +96,7 @@ class Server(Process):
 
     def request(self, **arguments: object) -> bytes:
         self.sent += 1
-        meta = {"progressToken": self.sent} if self.row.tool == "progress" else {}
+        meta = {"progressToken": self.sent} if self.row.tool.startswith("progress") else {}
         params = {"name": self.row.tool, "arguments": arguments or {"a": self.sent, "b": 2}}
         if self.row.modern or meta:
             params["_meta"] = {**(META if self.row.modern else {}), **meta}
@@ -105,7 +105,10 @@ class Server(Process):
     def check(self) -> None:
         head, body = self.connect().ask(self.request())
         assert str(self.sent + 2).encode() in body, body
-        assert (b"event-stream" in head) == (self.row.tool == "progress" or "SSE" in self.row.name), (self.row, head)
+        assert (b"event-stream" in head) == (self.row.tool.startswith("progress") or "SSE" in self.row.name), (
+            self.row,
+            head,
+        )
 
     def load(self, calls: int, connections: int) -> None:
         """Make calls over so many connections at once, and note the CPU and wall microseconds of each."""

@@ -17,18 +17,23 @@ from runs import ROOT, SERVERS
 
 __all__ = ["Peers"]
 
+NEWER = "3.13"
+"""The other Python, on which async functions begin where they are made: a figure of one version says little of the other."""
 PINNED = ["mcp==2.3.0", "fastmcp==4.1.2", "uvicorn", "httptools", "uvloop"]
 
 
 class Peers:
     """Commands, each in a directory of its own below `cache`."""
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path, newer: str | None = None) -> None:
+        """`newer` is an interpreter of `NEWER`, if one is not found by itself."""
         self._cache = cache
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         needed, extra = project["dependencies"], project["optional-dependencies"]["http"]
         self.plain = self._python("plain", needed)
         self.http = self._python("http", [*needed, *extra])
+        newer = newer or find_newer()
+        self.newer = self._python("newer", [*needed, *extra], newer) if newer else None
         self.official = self._python("official", PINNED)
         self.typescript = self._built("typescript", "npm", ["npm", "install", "--silent"], ["node", "server.mjs"])
         self.go = self._built("go", "go", ["go", "build", "-mod=mod", "-o", "bench", "."], ["./bench"])
@@ -39,13 +44,14 @@ class Peers:
         code = "import importlib.metadata as m; print(*{d.name.lower() for d in m.distributions()} - {'pip', 'setuptools'})"
         return len(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.split()) + 1
 
-    def _python(self, name: str, wanted: list[str]) -> str:
-        recipe = f"{sys.version} {wanted}".encode()
+    def _python(self, name: str, wanted: list[str], base: str = sys.executable) -> str:
+        version = sys.version if base == sys.executable else base
+        recipe = f"{version} {wanted}".encode()
         home = self._cache / f"{name}-{hashlib.sha256(recipe).hexdigest()[:12]}"
         if not (home / "ready").exists():
             print(f"preparing {home}", file=sys.stderr)
             shutil.rmtree(home, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+            subprocess.run([base, "-m", "venv", str(home)], check=True)
             subprocess.run([str(home / "bin/pip"), "install", "--quiet", *wanted], check=True)
             (home / "ready").touch()
         return str(home / "bin/python")
@@ -68,3 +74,12 @@ class Peers:
         first, *rest = command
         program = str(home / first) if first.startswith("./") else str(shutil.which(first))
         return [program, *(str(home / each) for each in rest)]
+
+
+def find_newer() -> str | None:
+    """Return an interpreter of `NEWER`, of the system's or of pyenv's, if there is one."""
+    for path in (shutil.which(f"python{NEWER}"), *Path.home().glob(f".pyenv/versions/{NEWER}.*/bin/python")):
+        if path and subprocess.run([path, "-c", ""], stderr=subprocess.DEVNULL).returncode == 0:
+            return str(path)
+    print(f"there is no Python {NEWER} here", file=sys.stderr)
+    return None

@@ -113,7 +113,10 @@ class Killer(threading.Thread):
             self._record.descriptors = max(self._record.descriptors, count_descriptors())
             pid = newest_server(self._journal)
             if pid is not None and pid != killed and parent_of(pid) == os.getpid():
-                os.kill(pid, signal.SIGKILL)
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue  # it ended meanwhile: the soak is over, and its client closes
                 killed = pid
                 self._record.kills += 1
 

@@ -40,8 +40,9 @@ PLACES = 4
 """Tasks that a worker runs at a time."""
 STOP = 20.0
 """Seconds after which a process that was asked to stop is killed."""
-PATIENCE = 420.0
-"""Seconds after which a task is stuck, once all is well again: an engine gets a lost one again after 1, 3 and 7 minutes."""
+PATIENCE = 720.0
+"""Seconds after which a task is stuck, once all is well again: an engine gets one again after a minute, and if it loses that one,
+too, after 2, 4 and 8 more."""
 
 
 class Processes:
@@ -294,14 +295,17 @@ def soak(given: argparse.Namespace, engine: str) -> bool:
         processes.let_all_be_new()
         tasks.give_up = time.monotonic() + PATIENCE
         tasks.stop_making.set()
+        began = time.monotonic()
         for each in followers:
             each.join()
+        last = time.monotonic()
         jobs, scheduled = count()
         print(f"| end | {' '.join(processes.releases)} | {len(tasks.running)} | {scheduled} | {jobs} |\n")
         begun = Counter(map(int, journal.read_text().split()))
         found = tasks.judge(begun)
         print(f"{processes.deploys} deploys ({processes.late} not in time), {processes.kills} kills, ", end="")
-        print(f"{len(tasks.ended)} tasks, {sum(begun.values())} bodies begun")
+        print(f"{len(tasks.ended)} tasks, {sum(begun.values())} bodies begun; ", end="")
+        print(f"the last ended {last - began:.0f} s after the deploys")
         for line, times in sorted(found.items()):
             print(f"  {times:5} {line}")
         for violation in tasks.violations:

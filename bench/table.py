@@ -22,10 +22,19 @@ from picture import draw
 from runs import CLIENTS, ROOT, SERVERS, Row, environment
 
 import client
-from peers import Peers
+from peers import NEWER, Peers
 
 DOCS = ROOT / "docs"
 OTHERS = ("FastMCP", "TypeScript", "Go", "Rust")
+CONNECTIONS = {1: "one connection", 16: "16 connections", 64: "64 connections"}
+FUNCTIONS = {
+    "add_async": "",
+    "progress": "",
+    "add_inline": ", inline function",
+    "progress_inline": ", inline function",
+    "add_def": ", `def`, in a thread",
+}
+"""What the titles of rows say of a tool; nothing of an `async def`."""
 
 
 @dataclass
@@ -38,6 +47,8 @@ class Line:
     floor: Row | None = None
     others: list[Row] = field(default_factory=list)
     unit: str = "µs"
+    newer: Row | None = None
+    """The same on the other Python."""
 
     def cells(self) -> list[str]:
         figure = self.ours.median(self.what)
@@ -47,24 +58,28 @@ class Line:
             "",
             "",
             "",
+            "",
         ]
+        if self.newer is not None and (found := self.newer.ratio(self.ours, self.what)):
+            cells[3] = f"{found[0]:.2f} ({found[1]:.2f}-{found[2]:.2f})"
         if self.floor is not None and (found := self.ours.ratio(self.floor, self.what)):
             cells[2] = f"{found[0]:.2f} ({found[1]:.2f}-{found[2]:.2f})"
         for each in self.others:
             if (found := each.ratio(self.ours, self.what)) is None:
                 continue
             if each.name == "official":
-                cells[3] = f"{found[0]:.2f} ({found[1]:.2f}-{found[2]:.2f})"
+                cells[4] = f"{found[0]:.2f} ({found[1]:.2f}-{found[2]:.2f})"
             else:
-                cells[4] += f"{', ' if cells[4] else ''}{each.name} {found[0]:.1f}"
+                cells[5] += f"{', ' if cells[5] else ''}{each.name} {found[0]:.1f}"
         return cells
 
 
-HEAD = ["", "Linkspan", "x its floor", "the official SDK, x Linkspan", "others, x Linkspan"]
+ON_NEWER = f"on Python {NEWER}, x Linkspan"
+HEAD = ["", "Linkspan", "x its floor", ON_NEWER, "the official SDK, x Linkspan", "others, x Linkspan"]
 
 
 def markdown(lines: list[Line]) -> str:
-    rows = [HEAD, ["---", "---:", "---:", "---:", "---"], *(each.cells() for each in lines)]
+    rows = [HEAD, ["---", "---:", "---:", "---:", "---:", "---"], *(each.cells() for each in lines)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -74,6 +89,12 @@ class Parts:
     def __init__(self, peers: Peers, scale: float, rounds: int) -> None:
         self._peers, self._scale, self._rounds = peers, scale, rounds
         self._ours = [peers.http, str(SERVERS / "ours.py")]
+
+    def _newer(self, row: Row) -> Row | None:
+        """Return the same row on the other Python, if it is here."""
+        if self._peers.newer is None:
+            return None
+        return Row(f"{row.name} newer", [self._peers.newer, *row.command[1:]], row.tool, row.modern)
 
     def _calls(self, count: int) -> int:
         return max(64, int(count * self._scale))
@@ -92,9 +113,11 @@ class Parts:
             "1": Row("asyncio loop", [self._peers.http, str(SERVERS / "floor.py"), "tasks"]),
         }
         ours = {kind: Row(kind, self._ours, f"add_{kind}") for kind in ("inline", "async", "def")}
+        newer = {kind: self._newer(row) for kind, row in ours.items()}
         others = self._others()
         plain = Row("official", others[0].command, "add_def", weight=0.1)
-        stdio.measure_calls([*floors.values(), *ours.values(), *others, plain], self._calls(6000), self._rounds)
+        rows = [*floors.values(), *ours.values(), *filter(None, newer.values()), *others, plain]
+        stdio.measure_calls(rows, self._calls(6000), self._rounds)
         names = {"inline": "inline function", "async": "`async def`", "def": "`def`, in a thread"}
         loads = {"64": "64 in flight", "1": "one at a time"}
         return [
@@ -104,6 +127,7 @@ class Parts:
                 row,
                 floors[load],
                 [plain, *others[1:]] if kind == "def" else others,
+                newer=newer[kind],
             )
             for load in loads
             for kind, row in ours.items()
@@ -123,21 +147,30 @@ class Parts:
 
     def http(self) -> list[Line]:
         floor = Row("bare ASGI app on uvicorn", [self._peers.http, str(SERVERS / "http_floor.py"), "PORT"], "add")
-        run = Row("run", [*self._ours, "http", "PORT"])
+        http, asgi = ([*self._ours, face, "PORT"] for face in ("http", "asgi"))
         others = self._others("PORT")
-        session = Row("session", run.command, modern=False)
-        events = Row("progress", run.command, "progress")
-        asgi = Row("asgi", [*self._ours, "asgi", "PORT"])
-        rows = [floor, run, session, events, asgi, *others]
-        http_server.measure_calls(rows, self._calls(2000), self._rounds)
-        idle = Row("idle", asgi.command)
+        rust = [each for each in others if each.name == "Rust"]
+        streaming = [Row("Rust", [*each.command, "sse"], "progress", modern=False) for each in rust]
+        lines = []
+        for title, command, tools, modern, beside in (
+            ('`run("http")`', http, ("add_async", "add_inline", "add_def"), True, others),
+            ("the same with a handshake session", http, ("add_async", "add_inline"), False, rust),
+            ("the same with one notice of progress (SSE)", http, ("progress", "progress_inline"), True, streaming),
+            ("`asgi()` on uvicorn", asgi, ("add_async", "add_inline"), True, others[:1]),
+        ):
+            for tool in tools:
+                row = Row(f"{title} {tool}", command, tool, modern)
+                newer = self._newer(row)
+                lines += [
+                    Line(f"{title}, {load}{FUNCTIONS[tool]}", f"cpu {count}", row, floor, beside, newer=newer)
+                    for count, load in CONNECTIONS.items()
+                ]
+        rows = {id(each): each for line in lines for each in (line.ours, line.newer, *line.others) if each is not None}
+        http_server.measure_calls([floor, *rows.values()], self._calls(2000), self._rounds)
+        idle = Row("idle", asgi)
         http_server.measure_idle(idle, 1000, 500)
         return [
-            Line('`run("http")`, 16 connections', "cpu 16", run, floor, others),
-            Line('`run("http")`, 64 connections', "cpu 64", run, floor, others),
-            Line("the same with a handshake session", "cpu 64", session, floor),
-            Line("the same with one notice of progress (SSE)", "cpu 64", events, floor),
-            Line("`asgi()` on uvicorn, 64 connections", "cpu 64", asgi, floor, others[:1]),
+            *lines,
             Line("an idle session", "session", idle, unit="KiB"),
             Line("a listening stream, connection and all", "stream", idle, unit="KiB"),
             Line("from a change to its 500th stream", "change", idle, unit="ms"),
@@ -252,11 +285,12 @@ def main() -> None:
     parser.add_argument(
         "--scale", type=float, default=1.0, help="how many calls, as a part of what a quiet machine needs"
     )
+    parser.add_argument("--newer", help=f"an interpreter of Python {NEWER}, if it is not found")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "linkspan-bench")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(parts):
         parser.error(f"there is no part {', '.join(sorted(unknown))}")
-    measured = Parts(Peers(options.cache), options.scale, options.rounds)
+    measured = Parts(Peers(options.cache, options.newer), options.scale, options.rounds)
     lines: list[Line] = []
     for name in options.parts or parts:
         print(f"measuring {name}", file=sys.stderr)

@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from linkspan import (
@@ -35,6 +36,7 @@ from linkspan import (
     image,
 )
 from linkspan.revisions.neutral import InputRequest
+from linkspan.skills import Skills
 from linkspan.types.messages import ElicitParams
 
 PIXEL = bytes.fromhex(  # a PNG of one red pixel
@@ -53,6 +55,7 @@ server = Server(
     instructions="Each tool is named after the scenario that calls it.",
     store=os.environ.get("CONFORMANCE_STORE"),
     auto_notify=True,  # adding and removing a tool or a prompt tells the clients that listen
+    extensions=[Skills(Path(__file__).parent / "skills")],
 )
 
 
@@ -522,7 +525,9 @@ def template_data(id: str) -> dict[str, Any]:
 def through_mounts(inner: Server, times: int) -> Server:
     """Return a server around others, the innermost of which is `inner`."""
     for _ in range(times):
-        outer = Server(inner.name, inner.version, store=os.environ.get("CONFORMANCE_STORE"))
+        outer = Server(
+            inner.name, inner.version, store=os.environ.get("CONFORMANCE_STORE"), extensions=[Skills()]
+        )  # it offers the skills of the one inside
         outer.mount(inner)
         inner = outer
     return inner

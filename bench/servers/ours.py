@@ -32,6 +32,13 @@ async def progress(a: int, b: int, ctx: Context) -> int:
     return a + b
 
 
+@server.tool(inline=True)
+def progress_inline(a: int, b: int, ctx: Context) -> int:
+    """Add two numbers, with one notice of progress."""
+    ctx.progress(1, total=2)
+    return a + b
+
+
 @server.tool(structured=False)
 async def echo(text: str) -> str:
     """Return a text."""
