@@ -12,7 +12,7 @@ from msgspec import Raw
 from linkspan import Server
 from linkspan.core.call import Call
 from linkspan.core.extension import Extension, ExtensionMethod, ListenMember
-from linkspan.core.waiting import Change
+from linkspan.core.waiting import ServerChange
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
 from linkspan.revisions.neutral import Outcome, Request
 from linkspan.types.base import JSON
@@ -77,7 +77,7 @@ class FakeTasks:
             state = {"taskId": task_id, "status": status, **times, "pollIntervalMs": self.poll_ms, **members}
             self.states[task_id] = state
             self.changed.notify_all()
-        change = Change("notifications/tasks", member="taskIds", value=task_id, params=Raw(encode(state)))
+        change = ServerChange("notifications/tasks", member="taskIds", value=task_id, params=Raw(encode(state)))
         self.server._announcer.send(change, None)
 
     def complete(self, task_id: str, text: str = "done") -> None:

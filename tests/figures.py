@@ -15,8 +15,11 @@ import io
 import itertools
 import json
 import os
+import socket
 import sys
+import tempfile
 import threading
+import time
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -26,6 +29,8 @@ from typing import Any
 
 import linkspan
 from linkspan import Context
+from linkspan.types import methods
+from linkspan.types.methods import MethodSpec
 
 SOURCE = Path(__file__).parent.parent / "src" / "linkspan"
 KERNEL_LEAVES_OUT = {"host", "cli", "testing"}
@@ -158,6 +163,42 @@ def import_cycles() -> list[list[str]]:
     return [group for group in _components(graph, modules) if len(group) > 1]
 
 
+def method_counts() -> dict[str, int]:
+    """Return how many methods each class has of its own; a getter and a setter are one."""
+    found: dict[str, int] = {}
+    for name in sources():
+        for node in nodes(name):
+            if isinstance(node, ast.ClassDef):
+                methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+                found[node.name] = max(found.get(node.name, 0), len(methods))
+    return found
+
+
+def class_names() -> dict[str, list[str]]:
+    """Return the modules that define each class, by its name without `_` in front."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in sources():
+        for node in nodes(name):
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(name)
+    return found
+
+
+def files_naming(method: str) -> list[str]:
+    """Return the modules and assets that name a method of the protocol, as text or by its constant; docstrings apart."""
+    constants = {name for name, spec in vars(methods).items() if isinstance(spec, MethodSpec) and spec.name == method}
+    found = [path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.js") if method in path.read_text()]
+    for name in sources():
+        docs = {id(node.value) for node in nodes(name) if isinstance(node, ast.Expr)}
+        for node in nodes(name):
+            text = node.value if isinstance(node, ast.Constant) and id(node) not in docs else None
+            named = text.decode("latin-1") if isinstance(text, bytes) else text
+            if (isinstance(named, str) and method in named) or (isinstance(node, ast.Name) and node.id in constants):
+                found.append(name)
+                break
+    return sorted(found)
+
+
 def _components(graph: dict[str, set[str]], nodes: dict[str, str]) -> Iterator[list[str]]:
     """Yield the strongly connected components (Kosaraju): few nodes, so two plain searches will do."""
     order: list[str] = []
@@ -239,6 +280,7 @@ def _server() -> Any:
     return server
 
 
+_PREFIX = "io.modelcontextprotocol"
 _META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "figures", "version": "1"},
@@ -380,6 +422,160 @@ def calls_of_a_client() -> int:
     return asyncio.run(main())
 
 
+class _Socket(asyncio.Transport):
+    """What is below a connection of `run("http")`: keeps what was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("127.0.0.1", 5), "sockname": ("127.0.0.1", 80)}.get(name, default)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        pass
+
+
+def _bytes_of(body: bytes, **headers: str) -> bytes:
+    """Return a POST as clients send it."""
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    common = ["host: localhost", "content-type: application/json", "accept: application/json, text/event-stream"]
+    head = "\r\n".join(["POST /mcp HTTP/1.1", *common, f"content-length: {len(body)}", *lines])
+    return f"{head}\r\n\r\n".encode() + body
+
+
+def _message(method: str, number: int | None = None, **params: Any) -> bytes:
+    message = {"jsonrpc": "2.0", "method": method, "params": params}
+    return json.dumps(message if number is None else {**message, "id": number}).encode()
+
+
+def calls_over_http(*, handshake: bool = False) -> int:
+    """Count for one POST to `run("http")`, from the bytes that come from the socket to those for it; inline, answered as JSON."""
+    import uvicorn
+    from uvicorn.server import ServerState
+
+    from linkspan.core.http_checks import HttpPolicy
+    from linkspan.serve.http import make_endpoint
+    from linkspan.serve.http_protocol import DirectApp, EndpointProtocol
+
+    async def main() -> int:
+        app, config = (
+            DirectApp(make_endpoint(_server(), HttpPolicy())),
+            uvicorn.Config(_post, ws="none", log_config=None, access_log=False),
+        )
+        config.load()
+        protocol, wire = EndpointProtocol(app, config, ServerState(), {}, asyncio.get_running_loop()), _Socket()
+        protocol.connection_made(wire)
+
+        def post(body: bytes, **headers: str) -> bytes:
+            wire.written = b""
+            protocol.data_received(_bytes_of(body, **headers))
+            return wire.written
+
+        if handshake:
+            client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+            opened = post(_message("initialize", 0, **client)).decode()
+            session = next(line for line in opened.split("\r\n") if line.lower().startswith("mcp-session-id"))
+            ours = {"mcp_session_id": session.partition(": ")[2], "mcp_protocol_version": "2025-06-18"}
+            post(_message("notifications/initialized"), **ours)
+        else:
+            ours = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "add"}
+
+        def run(count: int) -> None:
+            for each in range(1, count + 1):
+                body = (
+                    _message("tools/call", each, name="add", arguments={"a": 1, "b": 2})
+                    if handshake
+                    else _request(each)
+                )
+                assert b'"result"' in post(body, **ours)
+
+        with Counting() as counting:
+            counted = per_call(run, counting)
+        protocol.connection_lost(None)
+        return counted
+
+    return asyncio.run(main())
+
+
+def _answer_over_http(connection: socket.socket, server: Any) -> None:
+    """Answer the requests of one connection, through `handle_json`."""
+    with connection, connection.makefile("rb") as stream, contextlib.suppress(OSError):
+        while head := list(iter(stream.readline, b"\r\n")):
+            if not head[-1]:
+                break
+            (size,) = (int(each.split(b":")[1]) for each in head if each.lower().startswith(b"content-length"))
+            answer = (server.handle_json(stream.read(size)) or "").encode()
+            begin = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+            connection.sendall(begin % len(answer) + answer)
+
+
+def _accept(listener: socket.socket, server: Any) -> None:
+    """Answer each connection in a thread of its own."""
+    with contextlib.suppress(OSError):
+        while True:
+            arguments = listener.accept()[0], server
+            threading.Thread(target=_answer_over_http, args=arguments, daemon=True).start()
+
+
+def calls_of_an_http_client() -> int:
+    """Count for one `call_tool` of an asyncio client over HTTP, on its side of the connection."""
+    from linkspan.client import Client
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=_accept, args=(listener, _server()), daemon=True).start()
+
+    async def main() -> int:
+        async with Client(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp") as client:
+            await client.list_tools()
+            with Counting() as counting:
+                found: list[int] = []
+                for _ in range(2 * CALLS):  # an answer may come in two reads
+                    before = counting.calls
+                    await client.call_tool("add", {"a": 1, "b": 2})
+                    found.append(counting.calls - before)
+                return min(found)
+
+    with listener:
+        return asyncio.run(main())
+
+
+def calls_for_a_task() -> int:
+    """Count for one task in a store of SQLite, in all threads: from its call to its end, and one poll that returns it."""
+    from linkspan import Server
+
+    with tempfile.TemporaryDirectory() as directory:
+        server = Server("figures", store=f"sqlite://{directory}/store.db")
+
+        @server.tool(task=True)
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        meta = _META | {f"{_PREFIX}/clientCapabilities": {"extensions": {f"{_PREFIX}/tasks": {}}}}
+
+        def send(method: str, **params: Any) -> Any:
+            line = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params | {"_meta": meta}}
+            return server.handle(line)["result"]  # type: ignore[index]
+
+        found: list[int] = []
+        with Counting(everywhere=True) as counting:
+            runner = server.tasks.runner
+            runner.attach(server, lambda: None)
+            for _ in range(CALLS):
+                before = counting.calls
+                task = send("tools/call", name="add", arguments={"a": 1, "b": 2})["taskId"]
+                while runner.runs.by_id:
+                    time.sleep(0.001)
+                assert send("tasks/get", taskId=task)["status"] == "completed"
+                found.append(counting.calls - before)  # the thread of the tasks takes a turn more or less
+        runner.leave(server, 1.0)
+        server.store.close()
+        return sorted(found)[len(found) // 10]
+
+
 def calls_for_a_change() -> int:
     """Count for one `notify_resource_updated` that one subscriber hears of."""
     from linkspan.serve.memory import MemoryTransport
@@ -456,6 +652,10 @@ def measure() -> dict[str, float]:
         "calls over ASGI": calls_over_asgi(),
         "calls of a client in memory": calls_of_a_client(),
         "calls over handle_json": calls_over_handle_json(),
+        'calls over run("http")': calls_over_http(),
+        'calls over run("http") in a session': calls_over_http(handshake=True),
+        "calls of an HTTP client": calls_of_an_http_client(),
+        "calls for a task on SQLite": calls_for_a_task(),
         "calls for a progress notification": calls_for_progress(),
         "calls for a change": calls_for_a_change(),
         "objects a call on a byte stream leaves to the collector": garbage_of_a_connection(),
@@ -547,6 +747,9 @@ def main() -> None:
     print(f"{sum(lines.values()):8} lines of code: {dict(lines)}")
     kernel = sum(count for name, count in lines.items() if name not in KERNEL_LEAVES_OUT)
     print(f"{kernel:8} of them outside {', '.join(sorted(KERNEL_LEAVES_OUT))}")
+    twice = {name: modules for name, modules in class_names().items() if len(modules) > 1}
+    print(f"{len(twice):8} names of classes that stand for several, for {sum(map(len, twice.values()))}")
+    print(f"{sum(count > 30 for count in method_counts().values()):8} classes with more than 30 methods")
     private, functions = private_with_one_caller()
     print(f"{round(1000 * private / functions):8} private functions with one caller, per thousand")
     for each in (f"longest: {largest()[1]}", *import_cycles()):

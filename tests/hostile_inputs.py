@@ -33,7 +33,7 @@ from linkspan.core.http_checks import Arrival, Gate, HttpPolicy
 from linkspan.flows.http_messages import excerpt, retry_after, shown_url, what_came
 from linkspan.host.dialects.anthropic import AnthropicDialect
 from linkspan.host.dialects.openai import OpenAIDialect
-from linkspan.host.group import Names
+from linkspan.host.group import GroupNames
 from linkspan.host.memory import difference
 from linkspan.host.messages import ModelRequest
 from linkspan.host.results import marked, unmarked
@@ -41,6 +41,7 @@ from linkspan.schema.summary import type_words
 from linkspan.schema.validate import compile_foreign
 from linkspan.server.request_state import MAX_BYTES, Binding, RequestStateKeys, unseal
 from linkspan.server.uri_template import MAX_URI
+from linkspan.skills.frontmatter import FrontmatterError, parse_frontmatter
 from linkspan.types import display
 from linkspan.wire.challenges import LONGEST_CHALLENGES, read_challenges
 from linkspan.wire.framing import EventReader, LineReader
@@ -291,7 +292,39 @@ SIZES_OF_NAMES = {
     "long": lambda size: {key: [f"{'x' * 200}{i}" for i in range(size)] for key in ("one", "two")},
 }
 
+
+def frontmatter(data: bytes) -> None:
+    """Read the frontmatter of a skill of somebody else."""
+    with suppress(FrontmatterError):
+        parse_frontmatter(data)
+
+
+def fenced(make: Callable[[int], str]) -> Shape:
+    """Return a SKILL.md around what is made."""
+    return lambda size: f"---\n{make(size)}\n---\n".encode()
+
+
 CASES: dict[str, Case] = {
+    "frontmatter of skills": Case(
+        frontmatter,
+        64 * KIB,
+        {
+            "brackets": fenced(lambda size: "a: " + "[" * size),
+            "keys": fenced(lambda size: "".join(f"k{n}: 1\n" for n in range(size // 9))),
+            "aliases": fenced(lambda size: "a: &a [x]\nb: [" + "*a, " * (size // 4) + "]"),
+            "aliases of aliases": fenced(
+                lambda size: (
+                    "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, size // 24))
+                )
+            ),
+            "a text": fenced(lambda size: "a: " + "x" * size),
+            "digits": fenced(lambda size: "a: " + "9" * size),
+            "quotes": fenced(lambda size: "a: " + "''" * (size // 2)),
+            "blanks": fenced(lambda size: "a:" + " " * size + "b"),
+            "lines": fenced(lambda size: "a: |\n" + "  \n" * (size // 3)),
+            "no end": lambda size: b"---\n" + b"--- x\n" * (size // 6),
+        },
+    ),
     "challenges": Case(
         read_challenges,
         LONGEST_CHALLENGES,
@@ -566,7 +599,7 @@ CASES: dict[str, Case] = {
         8 * KIB,
         of("`", "a`", "&", "<", "\\", "|"),
     ),
-    "names of tools in a group": Case(lambda found: Names().assign(found), KIB, SIZES_OF_NAMES),
+    "names of tools in a group": Case(lambda found: GroupNames().assign(found), KIB, SIZES_OF_NAMES),
     "definitions that changed": Case(
         lambda texts: difference(*texts),
         16 * KIB,

@@ -34,7 +34,7 @@ SAME = (
 def through_mounts(server: Server, times: int = 1, **options: Any) -> Server:
     """Return a server around others, the innermost of which is `server`; it introduces itself as that does."""
     for _ in range(times):
-        outer = Server(server.name, server.version, auto_notify=server._auto_notify, **options)
+        outer = Server(server.name, server.version, auto_notify=server._offer_options.auto_notify, **options)
         profile, inner = outer._profile, server._profile
         for name in SAME:
             setattr(profile, name, getattr(inner, name))

@@ -11,8 +11,8 @@ from msgspec import Raw
 from linkspan import Server
 from linkspan.core.call import Call, Hook
 from linkspan.core.extension import Extension, ExtensionMethod, ListenMember, missing_extension
-from linkspan.core.flow import Flow, Hear, Listen, Reader, RequestSpec
-from linkspan.core.waiting import Change
+from linkspan.core.flow import Flow, ListenFor, Receive, RequestSpec, ValueReader
+from linkspan.core.waiting import ServerChange
 from linkspan.errors import INVALID_PARAMS, RemoteProtocolError
 from linkspan.flows.requesting import request
 from linkspan.flows.state import CallOptions, ClientState
@@ -58,10 +58,10 @@ def ship(request: Request, begin: Callable[[], Outcome | Call]) -> Outcome | Cal
 def unpack(state: ClientState, spec: RequestSpec, raw: Raw, began: float, options: CallOptions) -> Flow[Raw]:
     """Wait for the parcel, and return what a client makes of it."""
     parcel = msgspec.json.decode(raw)["parcelId"]
-    reader: Reader = yield Listen({"parcelIds": (parcel,)})
+    reader: ValueReader = yield ListenFor({"parcelIds": (parcel,)})
     heard: list[Any] = []
     while not heard or heard[-1] is None:
-        heard.append((yield Hear(10.0, reader, options.stopper)))
+        heard.append((yield Receive(10.0, reader, options.stopper)))
     reader.close()
     status = msgspec.json.decode(heard[-1].params)["status"]
     asked = RequestSpec("parcels/find", encode({"parcelId": parcel}), timeout=5.0)
@@ -84,10 +84,10 @@ COLOURS = Extension(id="com.example/colours", server={"dark": True}, client={"da
 """One that has settings only."""
 
 
-def arrived(parcel_id: str) -> Change:
+def arrived(parcel_id: str) -> ServerChange:
     """Return the change that those who listen for a parcel are notified of."""
     params = Raw(encode({"parcelId": parcel_id, "status": "arrived"}))
-    return Change("notifications/parcels", member="parcelIds", value=parcel_id, params=params)
+    return ServerChange("notifications/parcels", member="parcelIds", value=parcel_id, params=params)
 
 
 def shop() -> Server:

@@ -36,6 +36,15 @@ CALLS: dict[str, tuple[str, dict[str, Any], str]] = {
         {"city": "Oslo", "days": 1},
         '[{"day":"2026-11-22","highest_celsius":3.5,"rain_mm":0.2}]',
     ),
+    "passenger_chart.py": ("passengers", {"year": 2025}, "[310,340,520,880,1340,1990,2480,2510,1620,900,410,380]"),
+    "ticket_form.py": ("offer", {"people": 9}, '{"07:30":12,"12:15":40}'),
+    "ferry_map.py": (
+        "ferries",
+        {"minute": 0},
+        '[{"name":"Loch Frisa","latitude":56.41,"longitude":-5.47,"heading":"Craignure"},'
+        '{"name":"Lochnevis","latitude":56.41,"longitude":-5.47,"heading":"Lismore"},'
+        '{"name":"Isle of Mull","latitude":56.41,"longitude":-5.47,"heading":"Colonsay"}]',
+    ),
     "shop.py": ("status", {"number": 1}, "2 x pear"),
     "from_scratch/server.py": ("dice", {"sides": 1}, "1"),
 }

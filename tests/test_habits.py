@@ -12,7 +12,7 @@ import pytest
 import linkspan
 from linkspan import Context, Server, ToolResult
 from linkspan.auth import ApiKeys, Introspection, Jwt, OAuth, Protected
-from linkspan.flows.client_errors import NOWHERE
+from linkspan.flows.client_errors import NO_ORIGIN
 from linkspan.flows.tool_results import read_head
 from linkspan.habits import AUTH, CONTEXT, KEYWORDS, PACKAGE, RESULT, SERVER, instead_of_auth
 from linkspan.revisions import LATEST
@@ -40,7 +40,7 @@ def context() -> Context:
 
 def result() -> ToolResult:
     raw = b'{"content":[]}'
-    return ToolResult(read_head(raw), raw, NOWHERE, "count")
+    return ToolResult(read_head(raw), raw, NO_ORIGIN, "count")
 
 
 def problem(use: Callable[[], object]) -> str | None:
@@ -120,6 +120,13 @@ def test_an_import_names_what_to_import() -> None:
     with pytest.raises(ImportError, match=r"linkspan has no 'FastMCP': use linkspan\.Server"):
         exec("from linkspan import FastMCP")
     assert not hasattr(linkspan, "nonsense")
+
+
+def test_an_import_that_is_misspelt_names_what_is_near() -> None:
+    with pytest.raises(ImportError, match=r"^linkspan has no 'Servr': did you mean 'Server'\?$"):
+        exec("from linkspan import Servr")
+    assert not hasattr(linkspan, "Servr")
+    exec("from linkspan import serve")  # a module, though there is a name that is near
 
 
 @pytest.mark.parametrize("package", ["linkspan", "linkspan.auth"])

@@ -29,7 +29,7 @@ LONGEST = 30
 PASSIVES = 2
 """Passive verbs of a sentence."""
 
-KNOWN_WORDS = "discreet,iterm"
+KNOWN_WORDS = "discreet,iterm,te"
 """Right words that codespell takes for mistakes."""
 
 _FENCE = re.compile(r"^ *(?:```|<!--).*?^ *(?:```|.*-->)$", re.DOTALL | re.MULTILINE)

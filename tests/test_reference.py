@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import figures
+from linkspan.server.tools import ToolKeywords
 
 DOCS = Path(__file__).parent.parent / "docs"
 CODE = re.compile(r" ?\[(LS-\d{3})\]")
@@ -93,7 +94,9 @@ def test_every_number_of_the_protocol_is_on_the_page_of_errors() -> None:
 
 def test_every_member_of_a_configuration_is_on_its_page() -> None:
     source = figures.sources()["client/config.py"]
-    entry = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "_Entry")
+    entry = next(
+        node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "_FileEntry"
+    )
     calls = [node for node in ast.walk(entry) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     read = ("_text", "_texts", "_list", "_items", "_url")
     named = [call.args[0] for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr in read]
@@ -114,3 +117,8 @@ def test_every_variable_of_linkspan_is_on_the_page() -> None:
     variables = {name for source in figures.sources().values() for name in re.findall(named, source)}
     page = (DOCS / "configuration.md").read_text()
     assert {each for each in variables if f"`{each}`" not in page} == {"OTHER_API_KEY"} & variables
+
+
+def test_each_keyword_of_a_tool_is_in_an_example() -> None:
+    section = (DOCS / "tools.md").read_text().partition("## Every keyword")[2].partition("\n## ")[0]
+    assert [each for each in ToolKeywords.__annotations__ if f"{each}=" not in section] == []

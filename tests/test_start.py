@@ -1,14 +1,20 @@
-"""How modules are loaded: with the collector off, and without what msgspec does not need."""
+"""How modules are loaded: with the collector off, without what msgspec does not need, and no more than a start needs."""
 
 from __future__ import annotations
 
 import gc
+import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import linkspan
+from instructions import is_available
 from linkspan.loading import load
 
 
@@ -88,3 +94,80 @@ class Whole(msgspec.Struct):
 print(msgspec.json.decode(b'{"parts":[{"a":1}],"literal":"x"}', type=Whole).parts)
 """
     assert run(code) == "[{'a': 1}]"
+
+
+BARE = """
+import sys, msgspec
+class Arguments(msgspec.Struct):
+    a: int
+    b: int
+class Params(msgspec.Struct):
+    name: str
+    arguments: Arguments
+class Request(msgspec.Struct):
+    id: int
+    method: str
+    params: Params
+decode = msgspec.json.Decoder(Request).decode
+for line in sys.stdin.buffer:
+    request = decode(line)
+    text = str(request.params.arguments.a + request.params.arguments.b)
+    result = {"content": [{"type": "text", "text": text}]}
+    sys.stdout.buffer.write(msgspec.json.encode({"jsonrpc": "2.0", "id": request.id, "result": result}) + b"\\n")
+    sys.stdout.buffer.flush()
+"""
+OURS = """
+from linkspan import Server
+server = Server("adding")
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+server.run()
+"""
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": META},
+}
+MOST = 2.2
+"""Instructions of a server from its start to its end with one call, as a multiple of those of a program with msgspec alone."""
+
+
+@pytest.mark.skipif(not is_available(), reason="counting instructions needs valgrind, on Linux")
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="the bound is that of Python 3.11: others import differently"
+)
+def test_a_start_takes_few_more_instructions_than_that_of_msgspec_alone(tmp_path: Path) -> None:
+    site = tmp_path / "site"  # what is installed beside these would count
+    site.mkdir()
+    for package in (linkspan, msgspec):
+        assert package.__file__ is not None
+        home = Path(package.__file__).parent
+        (site / home.name).symlink_to(home)
+    bare, ours = (_instructions(code, tmp_path / name, site) for name, code in (("bare.py", BARE), ("ours.py", OURS)))
+    assert ours / bare < MOST
+
+
+def _instructions(code: str, path: Path, site: Path) -> int:
+    path.write_text(code)
+    env = {
+        "PYTHONPATH": str(site),
+        "PYTHONPYCACHEPREFIX": str(site.parent / "compiled"),
+        "PYTHONHASHSEED": "0",
+        "PATH": os.environ["PATH"],
+    }
+    program = [os.path.realpath(sys.executable), "-S", str(path)]
+    counting = ["valgrind", "--tool=exp-bbv", "--instr-count-only=yes", "--bb-out-file=/dev/null", *program]
+    call = json.dumps(CALL).encode() + b"\n"
+    for command in (program, counting):  # the first compiles what is imported
+        done = subprocess.run(command, input=call, capture_output=True, env=env)
+        assert b'"text":"3"' in done.stdout, done.stderr.decode()
+    found = re.search(rb"Total instructions: (\d+)", done.stderr)
+    assert found is not None
+    return int(found[1])

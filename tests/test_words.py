@@ -193,3 +193,30 @@ if __name__ == "__main__":
     for listed in measure().values():
         for each in listed:
             print("ERROR" if each.is_error else "     ", each)
+
+
+NOT_IN_NAMES = {
+    "buried",
+    "bury",
+    "hear",
+    "heard",
+    "hears",
+    "hush",
+    "nowhere",
+    "stranger",
+    "tell",
+    "tells",
+    "tend",
+    "tends",
+    "told",
+    "whoever",
+}
+"""Words that no identifier has: docs/words.md has those of the field."""
+
+
+@pytest.mark.parametrize("name", sorted(figures.sources()))
+def test_identifiers_obey_the_words_too(name: str) -> None:
+    tokens = tokenize.generate_tokens(io.StringIO(figures.sources()[name]).readline)
+    names = {token.string for token in tokens if token.type == tokenize.NAME}
+    odd = {each for each in names if not NOT_IN_NAMES.isdisjoint(each.lower().split("_"))}
+    assert not odd, f"{name}: {', '.join(sorted(odd))}"

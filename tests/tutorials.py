@@ -128,9 +128,10 @@ def carry_out(page: Path, folder: Path, earlier: Iterable[Path] = (), write: boo
     for made in (project, home):
         made.mkdir()
     environment = f"{HOME}/linkspan/.venv/bin"
-    versioned = f"{BIN}/python3.{sys.version_info.minor}"  # its name where `python3.11 -m venv` was typed
+    # What `python3` is called where `python3.11 -m venv` was typed, and in environments of other makers.
+    names = (f"python3.{sys.version_info.minor}", "python")
     machine = {port: PORT, str(project): f"{HOME}/ferries", str(home): HOME}
-    machine |= {versioned: f"{environment}/python3", BIN: environment}
+    machine |= {f'"{BIN}/{name}"': f'"{environment}/python3"' for name in names} | {BIN: environment}
     for text in [each.read_text() for each in earlier]:
         for block in BLOCK.finditer(text):
             write_file(block, project, port)

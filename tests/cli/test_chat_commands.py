@@ -26,7 +26,7 @@ from linkspan.cli.options import WrongUse
 from linkspan.cli.pictures import drawing, protocol_of, save_picture
 from linkspan.cli.terminal import Terminal
 from linkspan.host.host import Host
-from linkspan.host.messages import Image
+from linkspan.host.messages import Picture
 from linkspan.types.messages import Prompt, PromptArgument
 
 READY = "/help lists the commands"
@@ -300,8 +300,8 @@ def test_without_a_place_for_sessions_the_chat_goes_on(chat: Chat) -> None:
 
 # Pictures.
 
-PNG = Image(b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 4000).decode(), "image/png")
-JPEG = Image("/9j/", "image/jpeg")
+PNG = Picture(b64encode(b"\x89PNG\r\n\x1a\n" + b"x" * 4000).decode(), "image/png")
+JPEG = Picture("/9j/", "image/jpeg")
 
 
 @pytest.mark.parametrize(
@@ -370,3 +370,19 @@ def test_without_rich_answers_are_plain(chat: Chat) -> None:
     code += "from linkspan.cli.markdown import markdown_writer; print(markdown_writer(print, lambda: 80))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "None\n"
+
+
+def test_skills_of_servers_are_listed_and_the_model_loads_what_the_rules_allow(chat: Chat, tmp_path: Path) -> None:
+    folder = tmp_path / "skills" / "tides"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: tides\ndescription: Read tide tables\n---\n\nAsk for the harbour.\n")
+    server = tmp_path / "tide_server.py"
+    server.write_text(
+        "from linkspan import Server\nfrom linkspan.skills import Skills\n"
+        f"server = Server('tides', extensions=[Skills({str(tmp_path / 'skills')!r})])\n"
+    )
+    calls = [{"call": {"name": "load_skill", "arguments": {"skill": "tides"}}}, {"say": "Answer: {last}"}]
+    done = chat.run(str(server), "--yes", "--model", chat.model(*calls), typed="/skills\nWhen is high water?\n")
+    assert "tides" in done.out + done.err
+    assert "Read tide tables" in done.out + done.err
+    assert "Ask for the harbour." in done.out

@@ -22,7 +22,7 @@ def needs(shell: str) -> pytest.MarkDecorator:
 
 
 CASES = [
-    ("li", {"list"}),
+    ("lis", {"list"}),
     ("list server.py --era ", {"modern", "legacy"}),
     ("list server.py t", {"tools", "templates"}),
     ("list --era modern server.py --cwd . res", {"resources"}),

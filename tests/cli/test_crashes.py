@@ -101,6 +101,15 @@ def test_frames_of_libraries_are_counted(linkspan: Shell, file: str) -> None:
     assert "  ... 3 frames of json left out\n" in linkspan("call", file, "parse", "text={").err
 
 
+def test_a_variable_that_only_the_shell_has_is_named(
+    linkspan: Shell, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cure = "hint: it needs the environment variable FERRY_KEY: pass --env FERRY_KEY (the shell has it, but a server gets only"
+    assert cure not in linkspan("call", file, "departures", "port=FERRY_KEY").err
+    monkeypatch.setenv("FERRY_KEY", "secret")
+    assert cure in linkspan("call", file, "departures", "port=FERRY_KEY").err
+
+
 def test_what_the_author_raises_for_the_model_is_no_crash(linkspan: Shell, file: str) -> None:
     assert linkspan("call", file, "refuse") == (
         1,

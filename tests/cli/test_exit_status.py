@@ -34,7 +34,7 @@ FAILURES = [
     (2, ["call", DICE, "roll", "--env", "NO_SUCH_VARIABLE"], "--env NO_SUCH_VARIABLE passes on a variable that is not set"),
     (2, ["call", DICE, "roll", "--protocol-version", "1999"], "'1999' is not supported; choose one of"),
     (2, ["call", "roll", "--"], "a command must follow --"),
-    (2, ["call"], "the following arguments are required: TARGET, TOOL"),
+    (2, ["call"], "the following arguments are required: TARGET"),
     # The server says no.
     (1, ["call", "refuse", "--", *ODD], "tools/call was refused: not today"),
     (1, ["call", DICE, "roll", "sides=0"], "the tool 'roll' answered with an error"),

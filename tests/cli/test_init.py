@@ -33,7 +33,7 @@ def test_the_tests_of_a_new_project_pass(
     assert f"cd '{folder}' && " in done.out
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # those of this environment only cost time
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "pytest", "-q"], cwd=folder, env=environment, capture_output=True, text=True, timeout=100
     )
     assert f"{tests} passed" in ran.stdout, ran.stdout + ran.stderr
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
@@ -48,7 +48,7 @@ def test_a_new_project_can_be_installed(linkspan: Shell, tmp_path: Path) -> None
     pytest.importorskip("hatchling", reason="needs hatchling to build a wheel")
     linkspan("init", str(tmp_path / "ferries"))
     wheel = ["wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
-    subprocess.run([sys.executable, "-m", "pip", *wheel, str(tmp_path / "ferries")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "pip", *wheel, str(tmp_path / "ferries")], check=True, timeout=100)
     (built,) = tmp_path.glob("ferries-0.1.0-*.whl")
     assert "server.py" in zipfile.ZipFile(built).namelist()
 

@@ -329,3 +329,22 @@ def test_a_table_of_toml_is_replaced_and_removed() -> None:
 def test_toml_whose_tables_are_not_in_lines_of_their_own_is_refused(text: str) -> None:
     with pytest.raises(CannotEdit):
         without_entry(text, "mcp_servers", "me", toml=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="commands are programs there, not scripts")
+@pytest.mark.parametrize(("module", "offers"), [("mcp.server.fastmcp", True), ("mcp.server.mcpserver", False)])
+def test_a_command_that_needs_another_version_of_its_sdk_is_offered_exec(
+    home: Path, capsys: pytest.CaptureFixture[str], module: str, offers: bool
+) -> None:
+    site = home / "lib" / "python3.11" / "site-packages"
+    for each in ("mcp/server/mcpserver", "prog"):
+        (site / each).mkdir(parents=True)
+    (site / "prog" / "__init__.py").write_text(f"import json\nfrom {module} import Server\ndef main(): ...\n")
+    (home / "bin").mkdir()
+    script = home / "bin" / "prog-server"
+    script.write_text(f"#!{home}/bin/python3.11\nimport re\nimport sys\nfrom prog import main\nsys.exit(main())\n")
+    script.chmod(0o755)
+    assert install(["cursor", "--yes", "--", str(script), "--fast"]) == 0
+    said = capsys.readouterr().err
+    assert (f"imports {module}, which" in said) is offers
+    assert (f"`linkspan install cursor -- linkspan exec {script} --fast`" in said) is offers

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from linkspan import SyncClient
-from linkspan.flows.client_errors import ClientError, ConnectError, Ending, Origin
+from linkspan.flows.client_errors import ClientError, ConnectError, ProcessEnd, ServerOrigin
 
 SOURCE = """
 from linkspan import Server
@@ -92,7 +92,7 @@ lines
 
 def test_of_a_long_traceback_the_last_frames_follow_what_was_raised() -> None:
     frames = "".join(f'  File "/a/{number}.py", line {number}, in f\n    f()\n' for number in range(20))
-    error = ClientError("it ended", Origin("a"), ending=Ending(stderr=TRACEBACK.format(frames=frames)))
+    error = ClientError("it ended", ServerOrigin("a"), ending=ProcessEnd(stderr=TRACEBACK.format(frames=frames)))
     assert [line.removeprefix("  stderr: ") for line in str(error).splitlines()[1:]] == [
         "RuntimeError: two",
         "lines",
@@ -104,6 +104,6 @@ def test_of_a_long_traceback_the_last_frames_follow_what_was_raised() -> None:
     "stderr", ["one\ntwo", "Traceback (most recent call last):", "Traceback (most recent call last):\n  x"]
 )
 def test_other_last_words_stay_as_they_are(stderr: str) -> None:
-    error = ClientError("it ended", Origin("a"), ending=Ending(stderr=stderr))
+    error = ClientError("it ended", ServerOrigin("a"), ending=ProcessEnd(stderr=stderr))
     told = [line.removeprefix("  stderr: ") for line in str(error).splitlines()[1:]]
     assert told == [line for line in stderr.splitlines() if "\n" not in stderr or not line.startswith("Traceback")]

@@ -17,7 +17,7 @@ import pytest
 import watchfiles
 
 from linkspan import Change, ServerError, SyncClient
-from linkspan.cli.reload import Watch
+from linkspan.runtime.watching import Watch
 
 TAG = "io.modelcontextprotocol/subscriptionId"
 LISTEN = {"toolsListChanged": True}
@@ -240,6 +240,7 @@ def test_a_large_import_does_not_keep_a_watch_from_what_is_near(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])  # that of a whole run of tests has many folders to look into
     for name in ("large", "near"):
         (tmp_path / name).mkdir()
     for part in range(10):

@@ -202,7 +202,9 @@ def test_a_trace_that_nobody_reads_holds_up_nobody() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        ([], 2, "the server's command is missing"),
+        ([], 2, "the server is missing"),
+        (["https://a.example/mcp", "https://b.example/mcp"], 2, "name one URL"),
+        (["http://user:abc@a.example/mcp"], 2, "without a user and a password"),
         (["--out", "/no/such/folder/x", "--", "true"], 2, "cannot write /no/such/folder/x"),
         (["--", "/no/such/server", "--token=abc"], 127, "cannot start /no/such/server: No such file"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -25,7 +26,9 @@ def test_call_tells_what_happens_to_those_who_want_to_know(linkspan: Shell, era:
     assert done.out == "[1]\n"
     assert f"speaks {ERAS[era]} ({era})" in done.err
     assert "dice 1.0.0: started in " in done.err
-    assert "-> roll sides=1\n<- after " in done.err
+    assert re.search(r"-> roll sides=1\n +\d\.\d+ -> tools/call #\d", done.err)
+    assert re.search(r" <- result of tools/call \(.* ms\)", done.err)
+    assert "<- after " in done.err
     assert linkspan("call", DICE, "roll", "--verbose", "--quiet").err == ""
 
 
@@ -81,7 +84,7 @@ def test_list_shows_the_kinds_that_were_asked_for(linkspan: Shell, era: str) -> 
     wrong = linkspan("list", DICE, "tool")
     assert (wrong.status, wrong.err) == (
         2,
-        "linkspan list: unknown kind 'tool': choose from tools, resources, templates, prompts\n",
+        "linkspan list: dice has no 'tool' (did you mean 'tools'?); it has roll, odds, dice://odds/{sides}, game\n",
     )
 
 
@@ -216,10 +219,22 @@ def test_json_is_one_document_with_the_result(
     assert done.json | members == done.json
 
 
-@pytest.mark.parametrize(
-    ("verb", "missing"), [("list", "TARGET"), ("call", "TARGET, TOOL"), ("prompt", "TARGET, NAME")]
-)
+@pytest.mark.parametrize(("verb", "missing"), [("list", "TARGET"), ("call", "TARGET"), ("prompt", "TARGET, NAME")])
 def test_what_is_optional_is_not_called_required(linkspan: Shell, verb: str, missing: str) -> None:
     done = linkspan(verb)
     assert done.status == 2
     assert done.err.endswith(f"error: the following arguments are required: {missing}\n")
+
+
+def test_list_shows_the_skills_of_a_server(linkspan: Shell, tmp_path: Path) -> None:
+    folder = tmp_path / "skills" / "tides"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: tides\ndescription: Read tide tables\n---\n")
+    file = tmp_path / "server.py"
+    file.write_text(
+        "from linkspan import Server\nfrom linkspan.skills import Skills\n"
+        f"server = Server('tides', extensions=[Skills({str(tmp_path / 'skills')!r})])\n"
+    )
+    status, shown, _ = linkspan("list", str(file), "--skills", "--long")
+    assert status == 0
+    assert shown == "tides  skill://tides/SKILL.md (1 file)\n  Read tide tables\n    SKILL.md\n"

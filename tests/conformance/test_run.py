@@ -179,7 +179,7 @@ def test_a_server_that_ends_at_once_is_told_with_its_last_words(
 def test_a_server_is_reached_and_ended(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(
         "import socket, sys, time\n"
-        "listening = socket.create_server(('127.0.0.1', int(sys.argv[2])))\n"
+        "listening = socket.create_server(('127.0.0.1', int(sys.argv[-1])))\n"
         "print('listening', flush=True)\n"
         "time.sleep(60)\n"
     )

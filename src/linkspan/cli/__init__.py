@@ -1,3 +1,1 @@
 """The command line. Each verb is a module of its own, loaded when it is used."""
-
-__all__: list[str] = []

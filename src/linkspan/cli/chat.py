@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from linkspan.client.targets import ServerTarget
     from linkspan.host.messages import Model
 
-__all__ = ["main"]
-
 _MODEL: Final = "LINKSPAN_MODEL"
 _EXAMPLES: Final = """examples:
   linkspan chat examples/dice.py --model anthropic:NAME

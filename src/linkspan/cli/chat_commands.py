@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,15 +15,17 @@ from linkspan.cli.chat_store import KeptChat, kept_chats, read_chat, show_chats
 from linkspan.cli.chat_ui import status_words
 from linkspan.cli.options import WrongUse
 from linkspan.cli.terminal import LoopWorker, Stopped, Terminal
+from linkspan.errors import install_hint
 from linkspan.host.consent import hints_of, matches
 from linkspan.host.conversation import Conversation
-from linkspan.host.group import Entry
+from linkspan.host.group import GroupEntry
 from linkspan.host.messages import ModelError, UserMessage
 from linkspan.text import nearest
 from linkspan.types.messages import Resource, ResourceTemplate
 from linkspan.wire.redaction import neutral, one_line
 
-__all__ = ["NAMES", "Commands"]
+if TYPE_CHECKING:
+    from linkspan.skills.hosting import HostSkills
 
 _HELP: Final = {
     "help": ("", "show this"),
@@ -32,6 +34,7 @@ _HELP: Final = {
     "allow": ("PATTERN", "let tools run without a question: SERVER, or SERVER/TOOL with * in it"),
     "prompts": ("[WORD]", "list the prompts of the servers; /NAME key=value uses one"),
     "resources": ("[WORD]", "list the resources; @URI in a question adds one to it"),
+    "skills": ("[WORD]", "list the skills of the servers, which the model can load"),
     "model": ("[NAME]", "show the model, or switch to another one"),
     "retry": ("", "ask the last question again"),
     "compact": ("", "put a summary in the place of the conversation; the model writes it"),
@@ -58,8 +61,10 @@ class Commands:
         offers: Offers,
         kept: KeptChat,
         ask: Callable[[UserMessage], None],
+        skills: HostSkills | None = None,
     ) -> None:
-        """`ask` takes a turn."""
+        """`ask` takes a turn. `skills` are those of the servers, if any can be read."""
+        self._skills = skills
         self._terminal = terminal
         self._worker = worker
         self._chat = chat
@@ -116,12 +121,23 @@ class Commands:
     def resources(self, word: str) -> None:
         """List the resources, or those that match a word. Raises: Stopped."""
         self._worker.run(self._offers.refresh)
-        listed: list[Entry[Resource] | Entry[ResourceTemplate]] = [
+        listed: list[GroupEntry[Resource] | GroupEntry[ResourceTemplate]] = [
             *self._offers.resources.values(),
             *self._offers.templates,
         ]
         rows = [(f"@{each.name}", each.server, each.item.description or each.item.title or "") for each in listed]
         self._show(rows, word, "resources")
+
+    def skills(self, word: str) -> None:
+        """List the skills, or those that match a word. Raises: Stopped."""
+        if self._skills is None:
+            self._advise(f"Skills need PyYAML: {install_hint('skills')}")
+            return
+        found = self._worker.run(self._skills.listed)
+        self._show([(name, each.server, each.description) for name, each in found.items()], word, "skills")
+        for server, problems in self._skills.problems.items():
+            for problem in problems:
+                self._terminal.write_line(self._terminal.err.yellow(one_line(f"{server}: {problem}", 300)))
 
     def _show(self, rows: Iterable[tuple[str, str, str]], word: str, what: str) -> None:
         """Show names with their servers and descriptions, of those that match a word."""
@@ -223,6 +239,8 @@ class Commands:
         count = len(self._chat.messages)
         self._kept.begin()
         self.failed = None
+        if self._skills is not None:
+            self._skills.leave()
         self._terminal.write_line(f"{_messages(count)} forgotten.")
 
     def sessions(self, _: str) -> None:

@@ -9,14 +9,12 @@ from typing import Final
 
 from linkspan.cli.options import WrongUse, near
 from linkspan.host.attachments import prompt_messages, resource_parts
-from linkspan.host.group import Entry
+from linkspan.host.group import GroupEntry
 from linkspan.host.host import Host
-from linkspan.host.messages import Image, Message, Text, UserMessage
+from linkspan.host.messages import Message, Picture, Text, UserMessage
 from linkspan.naming import prefixed
 from linkspan.types.messages import Prompt, PromptReference, Resource, ResourceTemplate, ResourceTemplateReference
 from linkspan.wire.redaction import one_line, revealed_line
-
-__all__ = ["Offers", "read_arguments"]
 
 _MENTION: Final = re.compile(r"(?:^|(?<=\s))@(\S+)")
 
@@ -26,9 +24,9 @@ class Offers:
 
     def __init__(self, host: Host, commands: Collection[str]) -> None:
         """A prompt with the name of one of the `commands` gets its server's name in front."""
-        self.prompts: dict[str, Entry[Prompt]] = {}
-        self.resources: dict[str, Entry[Resource]] = {}
-        self.templates: list[Entry[ResourceTemplate]] = []
+        self.prompts: dict[str, GroupEntry[Prompt]] = {}
+        self.resources: dict[str, GroupEntry[Resource]] = {}
+        self.templates: list[GroupEntry[ResourceTemplate]] = []
         self._group = host.group
         self._commands = commands
 
@@ -51,7 +49,7 @@ class Offers:
 
     async def with_resources(self, text: str) -> UserMessage:
         """Return a message with the contents of the resources that it mentions. Raises: ClientError, WrongUse."""
-        parts: list[Text | Image] = [Text(text)]
+        parts: list[Text | Picture] = [Text(text)]
         for uri in dict.fromkeys(found[1].rstrip(".,;:!?)") for found in _MENTION.finditer(text)):
             if "://" in uri or uri in self.resources:
                 server = self._server_of(uri)

@@ -6,8 +6,9 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -27,7 +28,7 @@ from linkspan.client.targets import ServerTarget
 from linkspan.flows.client_errors import ClientError, ClientEvent
 from linkspan.flows.tasks import Tasks
 from linkspan.host.consent import Approval, Policy, Verdict, matches
-from linkspan.host.conversation import Bounds, CallEnded, CallStarted, ChatEvent, Conversation, TurnEnded
+from linkspan.host.conversation import CallEnded, CallStarted, ChatEvent, Conversation, TurnBounds, TurnEnded
 from linkspan.host.host import Host
 from linkspan.host.http_model import HttpModel
 from linkspan.host.memory import Memory
@@ -38,7 +39,8 @@ from linkspan.types.messages import CreateMessageParams, ElicitParams
 from linkspan.wire.redaction import neutral, one_line
 from linkspan.wire.reports import Report
 
-__all__ = ["SESSIONS", "ChatSession", "chat_home"]
+if TYPE_CHECKING:
+    from linkspan.skills.hosting import HostSkills
 
 FAILED: Final = 1
 _HOME: Final = "LINKSPAN_HOME"
@@ -81,7 +83,7 @@ class ChatSession:
         self._sampled: set[str] = set()
         self._stderr: dict[str, Lines] = {}
         self._printed = {name: Printed() for name in servers}
-        bounds = Bounds(rounds=options.max_rounds) if options.max_rounds else Bounds()
+        bounds = TurnBounds(rounds=options.max_rounds) if options.max_rounds else TurnBounds()
         self._chat = Conversation(self._new_host(), model, system=options.system, bounds=bounds)
         self._screen = Screen(
             self._terminal,
@@ -90,7 +92,9 @@ class ChatSession:
         )
         self._offers = Offers(self._chat.host, NAMES)
         self._kept = KeptChat(home / SESSIONS, self._chat, private=options.private)
-        self._commands = Commands(self._terminal, self._worker, self._chat, self._offers, self._kept, self._ask)
+        self._commands = Commands(
+            self._terminal, self._worker, self._chat, self._offers, self._kept, self._ask, self._skills
+        )
         if resumed is not None:
             self._kept.resume(resumed)
         if options.load is not None:
@@ -115,6 +119,7 @@ class ChatSession:
 
     def _new_host(self) -> Host:
         options = self._options
+        self._skills = _skills_of_servers()
         person = self._terminal.interactive
         sampling = sample_with(lambda: self._chat.model, self.approve_sampling, self.review_sampling)
         return Host(
@@ -133,6 +138,7 @@ class ChatSession:
             on_stderr=self.receive_stderr,
             on_report=lambda server, report: self._worker.later(self.show_report, server, report),
             extensions=[Tasks()],
+            toolsets=[self._skills] if self._skills is not None else [],
             timeouts=timeouts_of(options.timeout),
             auth=OAuth(open_url=PersonAtTerminal(self.show_login)) if person else None,
             roots=options.root or None,
@@ -408,3 +414,12 @@ class ChatSession:
         problem, self._kept.problem = self._kept.problem, ""
         if problem:
             self._terminal.warn(f"this chat cannot be kept: {one_line(problem)}")
+
+
+def _skills_of_servers() -> HostSkills | None:
+    """Return the skills of servers; None where PyYAML is missing, without which there are none."""
+    if find_spec("yaml") is None:
+        return None
+    from linkspan.skills.hosting import HostSkills
+
+    return HostSkills()

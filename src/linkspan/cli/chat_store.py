@@ -21,15 +21,13 @@ from linkspan.host.messages import Message, Text, Usage, UserMessage
 from linkspan.runtime.system import open_private
 from linkspan.wire.redaction import one_line, redact
 
-__all__ = ["KeptChat", "Listed", "kept_chats", "read_chat", "show_chats"]
-
 _MOST: Final = 200
 """Chats that are kept; of more, the oldest are removed."""
 _DIRECTORY: Final = 0o700
 _TITLE: Final = 46
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ListedChat(msgspec.Struct, frozen=True, kw_only=True):
     """What a list shows of a chat."""
 
     name: str = ""
@@ -42,24 +40,24 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """The number of messages."""
 
 
-class SavedChat(Listed, frozen=True, kw_only=True):
+class SavedChat(ListedChat, frozen=True, kw_only=True):
     """The contents of a file."""
 
     messages: list[Message]
     usage: Usage = Usage()
 
 
-def kept_chats(folder: Path) -> list[Listed]:
+def kept_chats(folder: Path) -> list[ListedChat]:
     """Return the chats of a folder, the newest first. Files that are not chats are left out."""
-    found: list[Listed] = []
+    found: list[ListedChat] = []
     for path in folder.glob("*.json"):
         with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-            listed = msgspec.json.decode(path.read_bytes(), type=Listed)
+            listed = msgspec.json.decode(path.read_bytes(), type=ListedChat)
             found.append(msgspec.structs.replace(listed, name=path.stem, changed=path.stat().st_mtime))
     return sorted(found, key=lambda each: (each.changed, each.name), reverse=True)
 
 
-def show_chats(chats: Sequence[Listed]) -> str:
+def show_chats(chats: Sequence[ListedChat]) -> str:
     """Return a list of chats for people."""
     lines = [
         f"{each.name}  {time.strftime('%d %b %H:%M', time.localtime(each.changed))}  "

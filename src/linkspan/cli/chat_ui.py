@@ -32,8 +32,8 @@ from linkspan.host.conversation import (
 from linkspan.host.group import ServerStatus
 from linkspan.host.messages import (
     AssistantMessage,
-    Image,
     Message,
+    Picture,
     Text,
     TextDelta,
     ThoughtDelta,
@@ -46,17 +46,6 @@ from linkspan.text import clip
 from linkspan.types.base import ImageContent, TextContent, is_array
 from linkspan.types.messages import CreateMessageParams
 from linkspan.wire.redaction import neutral, one_line, redact, revealed, revealed_line
-
-__all__ = [
-    "History",
-    "Screen",
-    "ask_approval",
-    "ask_review",
-    "ask_sampling",
-    "ended_words",
-    "inputs_from",
-    "status_words",
-]
 
 _ARGUMENTS: Final = 100
 _ANSWER: Final = 100
@@ -146,12 +135,12 @@ class Screen:
         for message in messages:
             parts = message.parts if isinstance(message, UserMessage | AssistantMessage) else ()
             for part in parts:
-                if isinstance(part, Image):
+                if isinstance(part, Picture):
                     self.show_picture(part)
                 elif isinstance(part, Text) and part.text != typed:
                     self._terminal.info(_excerpt(part.text))
 
-    def show_picture(self, image: Image) -> None:
+    def show_picture(self, image: Picture) -> None:
         """Draw a picture, or save it."""
         drawn = drawing(image, self._protocol)
         if drawn is not None:
@@ -245,25 +234,32 @@ def ask_approval(terminal: Prompter, approval: Approval, is_over: Callable[[], b
     """Ask whether a tool may be called. Raises: KeyboardInterrupt for Ctrl-C."""
     style = terminal.err
     tool = approval.tool
+    is_skill = approval.kind == "skill"
+    what = "load the skill" if is_skill else "call"
+    name = str(approval.arguments.get("skill", tool.name)) if is_skill else tool.name
     terminal.write_line(
-        f"\n{style.bold('The model wants to call')} {style.cyan(revealed_line(tool.name, 100))} "
+        f"\n{style.bold(f'The model wants to {what}')} {style.cyan(revealed_line(name, 100))} "
         f"{style.bold(f'of the server {revealed_line(approval.server, 60)}.')}"
     )
+    if approval.caution:
+        terminal.write_line(style.yellow(f"  {revealed_line(approval.caution, 300)}"))
     if approval.change:
         warning = 'Its definition has changed since it was first used; "no" keeps the old one:'
+        warning = "Its files have changed since it was approved:" if is_skill else warning
         terminal.write_line(style.yellow(f"  {warning}"))
         paint = {"-": style.red, "+": style.cyan}
         for line in revealed(approval.change).splitlines():
             terminal.write_line(f"    {paint.get(line[:1], style.dim)(line)}")
-    elif tool.description:
+    elif tool.description and not is_skill:
         terminal.write_line(f"  {revealed_line(tool.description, 300)}")
-    if hints := hints_of(tool):
+    if (hints := hints_of(tool)) and not is_skill:
         terminal.write_line(style.dim(f"  hints of its server: {', '.join(hints)}"))
     text = dump(approval.arguments, reveal=True)
-    terminal.write_line("  arguments that will be sent:")
+    terminal.write_line("  what is approved:" if is_skill else "  arguments that will be sent:")
     shown_all = _show(terminal, text)
     choices = "[y]es, for this [s]ession, [a]lways, [n]o" + ("" if shown_all else ", [m]ore")
-    return _choose(terminal, f"{style.bold('Call it?')} {choices}: ", _VERDICTS, _NO, text, is_over)
+    question = style.bold("Load it?" if is_skill else "Call it?")
+    return _choose(terminal, f"{question} {choices}: ", _VERDICTS, _NO, text, is_over)
 
 
 def ask_sampling(

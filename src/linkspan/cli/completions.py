@@ -14,10 +14,8 @@ from typing import Final
 import msgspec
 
 from linkspan.cli.install import HOSTS
-from linkspan.cli.main import VERBS, Described, parser_for
+from linkspan.cli.main import VERBS, ParserShown, parser_for
 from linkspan.loading import load
-
-__all__ = ["Verb", "main", "verbs"]
 
 _EXAMPLES: Final = """to install it:
   linkspan completions bash > ~/.local/share/bash-completion/completions/linkspan
@@ -65,7 +63,7 @@ def verbs() -> Iterator[Verb]:
         module, _, attribute = function.partition(":")
         try:
             getattr(load(f"linkspan.cli.{module}"), attribute)(["--describe"])
-        except Described as described:
+        except ParserShown as described:
             actions = described.parser._actions  # pyright: ignore[reportPrivateUsage] - there is no public name for them
             found = [_argument(each) for each in actions if each.help != SUPPRESS]
             options, positionals = ([each for each in found if bool(each.names) is named] for named in (True, False))

@@ -16,8 +16,6 @@ import msgspec
 from linkspan.client.config import plain_json
 from linkspan.types.base import JSON, JSONObject, is_object
 
-__all__ = ["CannotEdit", "has_entry", "with_entry", "without_entry"]
-
 
 class CannotEdit(ValueError):
     """The text cannot be changed safely; the message states why."""

@@ -26,18 +26,6 @@ from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import ElicitParams
 from linkspan.wire.redaction import is_secret_field, neutral, one_line, revealed, revealed_line
 
-__all__ = [
-    "PersonAtTerminal",
-    "Prompter",
-    "Unreadable",
-    "ask_user",
-    "doubts_about",
-    "fields_of",
-    "read_value",
-    "web_url",
-]
-
-
 _GLANCE: Final = 0.2
 """Seconds after which a read of the terminal looks whether it is still needed."""
 
@@ -46,7 +34,7 @@ class Unreadable(ValueError):
     """A text is not a value of the field; the message states the expected one."""
 
 
-class Field(msgspec.Struct, frozen=True):
+class FormField(msgspec.Struct, frozen=True):
     """One field of a form."""
 
     name: str
@@ -89,22 +77,22 @@ class Field(msgspec.Struct, frozen=True):
         return is_secret_field(self.name, {**self.schema})
 
 
-def fields_of(schema: Mapping[str, JSON] | None) -> list[Field]:
+def fields_of(schema: Mapping[str, JSON] | None) -> list[FormField]:
     """Return the fields of a form, in its order."""
     members = schema or {}
     properties: JSON = members.get("properties")
     required: JSON = members.get("required")
     needed = required if is_array(required) else []
-    fields: list[Field] = []
+    fields: list[FormField] = []
     for name, field in properties.items() if is_object(properties) else ():
         if is_object(field):
             default: JSON = field.get("default")
             unfit = default is not None and form_problem(field, default) is not None
-            fields.append(Field(name, field, name in needed or unfit, None if unfit else default))
+            fields.append(FormField(name, field, name in needed or unfit, None if unfit else default))
     return fields
 
 
-def read_value(field: Field, text: str) -> JSON:
+def read_value(field: FormField, text: str) -> JSON:
     """Return a typed text as a value of the field. Raises: Unreadable."""
     schema = field.schema
     if schema.get("type") == "array":
@@ -277,7 +265,7 @@ def _form(
             return known | given
 
 
-def _ask_field(terminal: Prompter, field: Field, default: JSON) -> JSON:
+def _ask_field(terminal: Prompter, field: FormField, default: JSON) -> JSON:
     """Ask until there is a value, or an optional field is left out."""
     style = terminal.err
     needed = "" if field.required or field.default is not None else ", optional"
@@ -304,7 +292,7 @@ def _ask_field(terminal: Prompter, field: Field, default: JSON) -> JSON:
             terminal.write_line(style.yellow(f"  {revealed_line(field.name)} {one_line(str(problem))}"))
 
 
-def _review(terminal: Prompter, server: str, fields: Sequence[Field], values: Mapping[str, JSON]) -> bool:
+def _review(terminal: Prompter, server: str, fields: Sequence[FormField], values: Mapping[str, JSON]) -> bool:
     """Show the values before they are sent; return False to ask again. Raises: Dismissed, EOFError."""
     style = terminal.err
     width = max((len(revealed_line(each.name)) for each in fields), default=0)

@@ -17,8 +17,6 @@ from linkspan.cli.terminal import dump
 from linkspan.types.base import JSONObject, is_object
 from linkspan.wire.redaction import neutral
 
-__all__ = ["main"]
-
 _EXAMPLES: Final = """examples:
   linkspan init ferries             # a server that a host starts, over stdio
   linkspan init ferries --http      # a server at a URL
@@ -201,7 +199,7 @@ pip install -e '.[dev]'
 Or with uv:
 
 ```
-uv sync --extra dev && . .venv/bin/activate
+uv sync --extra dev --compile-bytecode && . .venv/bin/activate
 ```
 
 Then:

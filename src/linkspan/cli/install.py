@@ -16,8 +16,6 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from linkspan.cli.config_edit import CannotEdit, has_entry, with_entry, without_entry
 from linkspan.cli.forms import web_url
 from linkspan.cli.main import parser_for
@@ -25,46 +23,14 @@ from linkspan.cli.options import REPEATABLE, WrongUse, header, near, split, vari
 from linkspan.cli.session import REFUSED, WRONG_USE
 from linkspan.cli.terminal import dump
 from linkspan.client.config import config_path
+from linkspan.client.host_formats import HOST_FORMATS, HostFormat, all_formats, host_format
 from linkspan.client.login_options import NO_OPTIONS, LoginOptions
 from linkspan.runtime.shared_files import replace_shared
 from linkspan.text import split_object
 from linkspan.types.base import JSONObject
 from linkspan.wire.redaction import REDACTED, is_secret_name, neutral, redact_json
 
-__all__ = ["HOSTS", "install", "uninstall"]
-
-
-class _Host(msgspec.Struct, frozen=True):
-    """How a host names servers in its file. The members of an entry are each host's own."""
-
-    title: str
-    section: str = "mcpServers"
-    url: str | None = "url"
-    """The member for a URL; None where the file has only servers that the host starts."""
-    headers: str = "headers"
-    types: bool = False
-    """Whether an entry has a `type`."""
-    oauth: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    """The members of an entry's `oauth`, by the options for logins that they hold; none where the host has no such member."""
-    secret_command: str = ""
-    """The host's own command that takes the secret of a client."""
-
-
-HOSTS: Final[Mapping[str, _Host]] = {
-    "claude-desktop": _Host("Claude Desktop", url=None),
-    "claude-code": _Host(
-        "Claude Code",
-        types=True,
-        oauth={"client_id": "clientId", "redirect_port": "callbackPort"},
-        secret_command="claude mcp add --client-secret",
-    ),
-    "cursor": _Host("Cursor"),
-    "vscode": _Host("VS Code", "servers", types=True),
-    "codex": _Host("Codex", "mcp_servers", headers="http_headers"),
-    "gemini-cli": _Host("Gemini CLI", url="httpUrl"),
-    "zed": _Host("Zed", "context_servers"),
-    "windsurf": _Host("Windsurf", url="serverUrl"),
-}
+HOSTS: Final[Mapping[str, HostFormat]] = {name: each for name, each in HOST_FORMATS.items() if each.is_written}
 
 _HOST_LIST = "hosts: " + ", ".join(HOSTS) + "\n"
 _INSTALL = """Add a server to the configuration of a host. The change is shown first, and the former file is kept."""
@@ -75,6 +41,7 @@ linkspan install                                        # where each host has it
 linkspan install claude-desktop server.py               # starts with this Python, from any directory
 linkspan install cursor server.py --workspace           # for the current directory only
 linkspan install vscode https://example.com/mcp --name example
+linkspan install claude-desktop https://example.com/mcp --bridge
 linkspan install claude-code https://example.com/mcp --client-id desk --redirect-port 17423
 linkspan install claude-code --env API_KEY=... -- npx -y some-server"""
 )
@@ -106,11 +73,21 @@ def install(arguments: Sequence[str]) -> int:
     own = "the client that you registered for logins (default: the one of `linkspan login`, where the host can know it)"
     add("--client-id", metavar="ID", help=own)
     add("--redirect-port", type=int, metavar="PORT", help="the port of its redirect URI")
+    through = (
+        "let the host start `linkspan bridge` for a URL: hosts that know no URLs, or not this revision, reach it so"
+    )
+    add("--bridge", action="store_true", help=through)
     _add_options(parser)
     try:
         options: Any = parser.parse_args(given)
         host = _host(options.host)
-        name, entry = _described(host, None if command is not None else options.server, command)
+        if options.bridge:
+            if command is not None or "://" not in options.server:
+                raise WrongUse("--bridge is for a URL")
+            name, entry = _bridged(options.server, options.header)
+            options.header = list[tuple[str, str]]()
+        else:
+            name, entry = _described(host, None if command is not None else options.server, command)
         if host.types:
             entry = {"type": "http" if "command" not in entry else "stdio", **entry}
         for given_, member, needed in ((options.env, "env", True), (options.header, host.headers, False)):
@@ -125,6 +102,7 @@ def install(arguments: Sequence[str]) -> int:
     except WrongUse as problem:
         parser.error(str(problem))
     options.name = options.name or name
+    _offer_exec(options.host, command, entry)
 
     def change(text: str, toml: bool) -> str:
         return with_entry(text, host.section, options.name, entry, toml=toml)
@@ -133,7 +111,21 @@ def install(arguments: Sequence[str]) -> int:
     return _write("install", host, options, change, by_hand, _note_on_secret(host, login))
 
 
-def _login(host: _Host, url: str | None, options: Any) -> LoginOptions:
+def _offer_exec(host: str, command: Sequence[str] | None, entry: JSONObject) -> None:
+    """Warn where a command would not start, since it needs another version of its SDK, and name the line to use."""
+    from linkspan.cli.other_sdks import missing_module
+
+    missing = missing_module(entry["command"]) if command else None
+    if command and missing is not None:
+        problem = f"{command[0]} imports {missing}, which the version of its SDK beside it does not have"
+        offered = neutral(" ".join(["linkspan install", host, "-- linkspan exec", *command]))
+        print(
+            f"linkspan install: {problem}: with linkspan-compat installed there, use `{offered}` [LS-121]",
+            file=sys.stderr,
+        )
+
+
+def _login(host: HostFormat, url: str | None, options: Any) -> LoginOptions:
     """Return the client for logins at a URL: what was given, completed by what `linkspan login` has kept. Raises: WrongUse."""
     given = LoginOptions(client_id=options.client_id, redirect_port=options.redirect_port)
     if given != NO_OPTIONS and url is None:
@@ -153,7 +145,7 @@ def _login(host: _Host, url: str | None, options: Any) -> LoginOptions:
     return given.over(kept_options(url))
 
 
-def _note_on_secret(host: _Host, login: LoginOptions) -> str:
+def _note_on_secret(host: HostFormat, login: LoginOptions) -> str:
     if login.client_secret is None:
         return ""
     return f" The secret of the client is not written; `{host.secret_command}` gives it to {host.title}."
@@ -161,7 +153,7 @@ def _note_on_secret(host: _Host, login: LoginOptions) -> str:
 
 def _list_hosts(*, as_json: bool) -> int:
     """Show where each host has its configuration."""
-    found = {name: config_path(host.title) for name, host in HOSTS.items()}
+    found = {name: config_path(host.title) for name, host in all_formats() if host.is_written}
     there = {name: path is not None and path.exists() for name, path in found.items()}
     if as_json:
         hosts = [{"host": name, "path": str(path), "exists": there[name]} for name, path in found.items()]
@@ -203,14 +195,15 @@ def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help=shown)
 
 
-def _host(name: str) -> _Host:
-    found = HOSTS.get(name.lower())
-    if found is None:
-        raise WrongUse(f"there is no host {name!r}{near(name, HOSTS)}; known are {', '.join(HOSTS)}")
+def _host(name: str) -> HostFormat:
+    found = host_format(name.lower())
+    if found is None or not found.is_written:
+        known = [known for known, host in all_formats() if host.is_written]
+        raise WrongUse(f"there is no host {name!r}{near(name, known)}; known are {', '.join(known)}")
     return found
 
 
-def _described(host: _Host, server: str | None, command: Sequence[str] | None) -> tuple[str, JSONObject]:
+def _described(host: HostFormat, server: str | None, command: Sequence[str] | None) -> tuple[str, JSONObject]:
     """Return a name and an entry that works from any directory: a file starts with this Python."""
     if command is not None:
         from shutil import which
@@ -238,11 +231,20 @@ def _described(host: _Host, server: str | None, command: Sequence[str] | None) -
     return parts.hostname, {host.url: server}
 
 
+def _bridged(url: str, headers: Sequence[tuple[str, str]]) -> tuple[str, JSONObject]:
+    """Return a name and an entry by which a host starts a bridge to a URL. Raises: WrongUse."""
+    parts = web_url(url)
+    if parts is None or not parts.hostname:
+        raise WrongUse("the URL must begin with http:// or https:// and a host")
+    sent = [word for each, value in headers for word in ("--header", f"{each}:{value}")]
+    return parts.hostname, {"command": sys.executable, "args": ["-m", "linkspan", "bridge", url, *sent]}
+
+
 # The file.
 
 
 def _write(
-    verb: str, host: _Host, options: Any, change: Callable[[str, bool], str], by_hand: str, note: str = ""
+    verb: str, host: HostFormat, options: Any, change: Callable[[str, bool], str], by_hand: str, note: str = ""
 ) -> int:
     """Show a change of the host's file, ask, and write it; return the exit status. `note` is for the person at the end."""
     path = config_path(host.title, workspace=options.workspace)

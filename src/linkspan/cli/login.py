@@ -29,7 +29,7 @@ from linkspan.cli.options import WrongUse, add_output
 from linkspan.cli.session import INTERRUPTED, WRONG_USE, describe, for_the_shell, status_of
 from linkspan.cli.terminal import Terminal, dump
 from linkspan.client.login_options import NO_OPTIONS, LoginOptions
-from linkspan.flows.client_errors import ClientError, Origin
+from linkspan.flows.client_errors import ClientError, ServerOrigin
 from linkspan.types.base import JSON, JSONObject, is_array
 from linkspan.wire.redaction import neutral, one_line, redact
 
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from linkspan.auth.authorizer import LoggedOut
     from linkspan.auth.client_registration import Registered
     from linkspan.auth.tokens import Tokens
-    from linkspan.client.authorizing import Access
-
-__all__ = ["client_metadata", "login", "logout", "whoami"]
+    from linkspan.client.authorizing import LoginAccess
 
 _NO_LOGIN: Final = 1
 _LOGIN_EXAMPLES: Final = """examples:
@@ -86,6 +84,8 @@ def login(arguments: Sequence[str]) -> int:
 def logout(arguments: Sequence[str]) -> int:
     """`linkspan logout [URL]`: revoke and forget a login, or all of them."""
     about = "Revoke and forget a login; without URL, all of them."
+    from linkspan.bridge.remembering import forget
+
     options = _with_optional_url("logout", about, arguments)
 
     def work(terminal: Terminal) -> tuple[int, JSON, str]:
@@ -94,6 +94,7 @@ def logout(arguments: Sequence[str]) -> int:
             access = _access_as_stored(url)
             if (ended := access.run(access.authorizer.log_out())) is not None:
                 gone[url] = ended
+            forget(url)
         lines = [line for url, ended in gone.items() for line in _ended(url, ended)]
         forgotten = _forget_options(options.url)
         lines += [f"forgot its options; to log in again: {_command(url, kept)}" for url, kept in forgotten.items()]
@@ -176,13 +177,13 @@ def _run(verb: str, options: Any, work: Callable[[Terminal], tuple[int, JSON, st
     return status
 
 
-def _access(url: str, auth: Any = None) -> Access:
+def _access(url: str, auth: Any = None) -> LoginAccess:
     """Return what logs in to a server. Raises: ValueError for what is not the URL of one."""
     from linkspan.auth.identities import OAuth
     from linkspan.client.authorizing import access_to
 
     host = _host_of(url)
-    return access_to(Origin(host, url=redact(url)), url, auth or OAuth(), None, interactive=auth is not None)
+    return access_to(ServerOrigin(host, url=redact(url)), url, auth or OAuth(), None, interactive=auth is not None)
 
 
 def _host_of(url: str) -> str:
@@ -212,7 +213,7 @@ def _wanted(options: Any, terminal: Terminal) -> LoginOptions:
     return msgspec.structs.replace(wanted, client_secret=read_secret(terminal))
 
 
-def _access_as_stored(url: str) -> Access:
+def _access_as_stored(url: str) -> LoginAccess:
     """Return what logs out of a server as the client that has logged in, with the secret that was kept for it."""
     from linkspan.auth.identities import OAuth
     from linkspan.client.kept_options import completed

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from linkspan.auth.client_registration import Registered
     from linkspan.auth.identities import OAuth
 
-__all__ = ["add_client_options", "identity_with", "options_of", "read_secret", "refuse_typed_secret", "registration_of"]
-
 _SECRET: Final = "--client-secret"
 _VARIABLE: Final = "LINKSPAN_CLIENT_SECRET"
 _KEYWORD: Final = re.compile(r"\b(client_id|client_secret|client_metadata_url|redirect_port|resource|issuer)=")

@@ -17,8 +17,6 @@ from linkspan.wire.redaction import neutral
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["MarkdownWriter", "markdown_writer"]
-
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _INDENTED: Final = re.compile(r"\s")
 _TRAILING: Final = re.compile(r"[ \t]+((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)

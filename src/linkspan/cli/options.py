@@ -27,27 +27,6 @@ from linkspan.text import nearest
 from linkspan.types.base import JSON, JSONObject, is_number, is_object, json_type
 from linkspan.wire.redaction import one_line
 
-__all__ = [
-    "REPEATABLE",
-    "ChatOptions",
-    "CommandLine",
-    "Options",
-    "Typed",
-    "WrongUse",
-    "add_output",
-    "check_names",
-    "header",
-    "listed",
-    "near",
-    "parse",
-    "seconds",
-    "split",
-    "texts",
-    "timeouts_of",
-    "values",
-    "variable",
-]
-
 _TARGET = (
     "a .py file (or FILE.py:OBJECT), a command in quotes, mcp.json:NAME or a URL; or `-- COMMAND ARGS...` at the end"
 )
@@ -139,9 +118,9 @@ class CommandLine:
         by_seconds = "deadline for the start, and for each response or sign of progress"
         server("--timeout", type=seconds, metavar="SECONDS", help=by_seconds)
         passed = "set a variable of the server; KEY alone passes on that of the shell (repeatable)"
-        server("--env", type=variable, metavar="KEY=VALUE", help=passed, **REPEATABLE)
+        server("-e", "--env", type=variable, metavar="KEY=VALUE", help=passed, **REPEATABLE)
         sent = "send this with every request to a URL (repeatable); it is never shown"
-        server("--header", type=header, metavar="NAME:VALUE", help=sent, **REPEATABLE)
+        server("-H", "--header", type=header, metavar="NAME:VALUE", help=sent, **REPEATABLE)
         whole = "pass on the whole environment, not only what most programs need"
         server("--inherit-env", action="store_true", help=whole)
         server("--cwd", metavar="DIR", help="working directory of the server")
@@ -197,6 +176,18 @@ def variable(text: str) -> tuple[str, str]:
     return name, value if equals else os.environ[name]
 
 
+def named_call(text: str) -> tuple[str, JSONObject]:
+    """Read `NAME=JSON`, a tool and its arguments. Raises: WrongUse."""
+    name, equals, arguments = text.partition("=")
+    try:
+        found: JSON = json.loads(arguments) if equals else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not name or not is_object(found):
+        raise WrongUse('--call must be followed by NAME or NAME=JSON, such as \'search={"query": "ferry"}\'')
+    return name, found
+
+
 def seconds(text: str) -> float:
     """Read a duration. Raises: argparse.ArgumentTypeError."""
     try:
@@ -216,6 +207,14 @@ def timeouts_of(seconds: float | None) -> Timeouts:
     return Timeouts(
         connect=seconds, probe=probe, list=seconds, call=seconds, total=max(seconds, DEFAULT_TIMEOUTS.total)
     )
+
+
+def parsed(parser: argparse.ArgumentParser, given: Sequence[str]) -> Any:
+    """Return the options of a command line; end with status 2 and what to change for a wrong one."""
+    try:
+        return parser.parse_args(given)
+    except WrongUse as problem:
+        parser.error(str(problem))
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -7,10 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 from linkspan.cli.options import WrongUse
 from linkspan.cli.show import saver
-from linkspan.host.messages import Image
+from linkspan.host.messages import Picture
 from linkspan.wire.redaction import one_line
-
-__all__ = ["Protocol", "drawing", "protocol_of", "save_picture"]
 
 Protocol: TypeAlias = Literal["kitty", "iterm2"]
 
@@ -32,7 +30,7 @@ def protocol_of(environ: Mapping[str, str]) -> Protocol | None:
     return "iterm2" if program in _ITERM2 else None
 
 
-def drawing(image: Image, protocol: Protocol | None) -> str | None:
+def drawing(image: Picture, protocol: Protocol | None) -> str | None:
     """Return what makes a terminal draw a picture, None if it cannot. The data must be valid base64."""
     if protocol == "iterm2":
         size = len(image.data.rstrip("=")) * 3 // 4
@@ -45,7 +43,7 @@ def drawing(image: Image, protocol: Protocol | None) -> str | None:
     return "".join(f"\x1b_G{head};{piece}\x1b\\" for head, piece in zip(heads, pieces, strict=True))
 
 
-def save_picture(image: Image, folder: Callable[[], str | None]) -> str:
+def save_picture(image: Picture, folder: Callable[[], str | None]) -> str:
     """Return the line for a picture that is not drawn, and write it to a file if there is a folder."""
     save = saver(folder(), "picture")
     size = len(image.data.rstrip("=")) * 3 // 4

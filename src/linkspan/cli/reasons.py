@@ -11,8 +11,6 @@ from linkspan.client.base import BaseClient
 from linkspan.flows.client_errors import last_words
 from linkspan.wire.redaction import neutral
 
-__all__ = ["Printed", "lateness", "reason_lines"]
-
 _LATENESS: Final = 0.1
 _KEPT: Final = 32_000
 

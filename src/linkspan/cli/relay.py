@@ -16,7 +16,7 @@ import msgspec
 from linkspan.errors import INTERNAL_ERROR
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.runtime.descriptors import DescriptorWaiter, read_some, write_all
-from linkspan.runtime.forks import lead_nowhere
+from linkspan.runtime.forks import point_to_devnull
 from linkspan.runtime.process import Child, Ending
 from linkspan.types.base import JSON, JSONObject, is_object
 from linkspan.wire.framing import LineReader, TooLong
@@ -34,18 +34,6 @@ from linkspan.wire.jsonrpc import (
     encode_notification,
     unreadable,
 )
-
-__all__ = [
-    "GRACE",
-    "Handover",
-    "Note",
-    "Tap",
-    "exit_status",
-    "next_note",
-    "note_exit",
-    "relay",
-    "signals",
-]
 
 Tap: TypeAlias = Callable[[bytes], object]
 """Receives bytes before they are passed on. It must return quickly, since the bytes wait for it."""
@@ -146,7 +134,7 @@ class _Threads:
             _start(self._carry_output, output_fd, on_server),
             _start(self._listen, on_stderr),
         ]
-        _start(note_exit, child, notes)
+        _start(report_exit, child, notes)
 
     def _carry_input(self, source: int, tap: Tap) -> None:
         while data := read_some(source):
@@ -161,7 +149,7 @@ class _Threads:
                 self._moved += 1
                 tap(data)
                 write_all(sink, data)
-            lead_nowhere([sink])  # the client sees the end, and the number stays taken
+            point_to_devnull([sink])  # the client sees the end, and the number stays taken
         except OSError:  # the reader is gone
             self._notes.put(("hung up", 0))
 
@@ -185,7 +173,7 @@ def _start(target: Callable[..., None], *arguments: object) -> threading.Thread:
     return thread
 
 
-def note_exit(child: Child, notes: queue.SimpleQueue[Note], number: int = 0) -> None:
+def report_exit(child: Child, notes: queue.SimpleQueue[Note], number: int = 0) -> None:
     """Wait for the end of a server and note it, with `number`."""
     watched = child.watch()
     if watched is not None:
@@ -203,7 +191,7 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _RESTARTED: Final = "the server was restarted because its source changed; call again"
 
 
-class _Listen(msgspec.Struct):
+class _OpenListen(msgspec.Struct):
     """An open subscription of the modern era."""
 
     line: bytes
@@ -225,7 +213,7 @@ class Handover:
         self._held: deque[bytes] = deque()
         self._numbers = 0
         self._in_flight: dict[RequestId | None, tuple[RpcRequest, bytes]] = {}
-        self._listening: dict[RequestId | None, _Listen] = {}
+        self._listening: dict[RequestId | None, _OpenListen] = {}
         self._asked: set[RequestId | None] = set()
         self._swallowed: set[RequestId | None] = set()
         # What a handshake client has agreed on.
@@ -337,7 +325,7 @@ class Handover:
                 if self._state == "broken":
                     self.to_client.append(encode_error(message.id, INTERNAL_ERROR, self._problem))
                 elif message.method == _LISTEN and line:
-                    self._listening[message.id] = _Listen(line)
+                    self._listening[message.id] = _OpenListen(line)
                 else:
                     self._in_flight[message.id] = (message, line)
             case Notification("notifications/initialized"):
@@ -389,7 +377,7 @@ class Handover:
         if message.id in self._swallowed:
             self._swallowed.discard(message.id)
             if message.id == self._greeting:
-                self._note_offers(message)
+                self._record_offers(message)
                 self._resume()
             return False
         self._listening.pop(message.id, None)
@@ -403,7 +391,7 @@ class Handover:
         match request.method:
             case "initialize":
                 self._hello, self._level, self._subscribed = line, None, {}
-                self._note_offers(answer)
+                self._record_offers(answer)
             case "logging/setLevel":
                 self._level = line
             case "resources/subscribe" | "resources/unsubscribe":
@@ -415,7 +403,7 @@ class Handover:
             case _:
                 pass
 
-    def _note_offers(self, answer: Response | ErrorResponse) -> None:
+    def _record_offers(self, answer: Response | ErrorResponse) -> None:
         result = _read(answer.result) if isinstance(answer, Response) else None
         offers = result.get("capabilities") if is_object(result) else None
         for kind in _KINDS:

@@ -2,37 +2,29 @@
 
 Over stdio this process stands between the client and the server, and repeats what they agreed on. Over HTTP it holds the socket,
 which it never closes, so that connections made during a restart wait for the next server. While none can start, it answers.
-`Watch` finds the source: the file, the Python files beside it, what these import, and the folders that they load. Imports are
-read, not executed, so that a file with a syntax error is watched as well. Installed packages are left out. How it waits:
-docs/decisions/0011.
+What it watches: `runtime/watching.py`.
 Law: one lock around the handover; no read, write or wait happens while it is held.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import queue
 import signal
 import subprocess
 import sys
-import sysconfig
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
-from importlib.util import cache_from_source
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import linkspan
-from linkspan.cli.relay import GRACE, Handover, Note, exit_status, note_exit, signals
+from linkspan.cli.relay import GRACE, Handover, Note, exit_status, report_exit, signals
 from linkspan.errors import LinkspanError
 from linkspan.runtime.descriptors import Outbox, read_some, write_all
 from linkspan.runtime.process import Child, ChildGroup, Ending, Popen, ask_to_end, start_with_socket
+from linkspan.runtime.watching import Watch
 from linkspan.wire.redaction import redact
 
 if TYPE_CHECKING:
@@ -40,9 +32,6 @@ if TYPE_CHECKING:
 
     from linkspan.cli.unavailable import Unavailable
 
-__all__ = ["Watch", "serve_reloading", "serve_reloading_http"]
-
-_POLL: Final = 0.3
 _LAST_WORDS: Final = 1.0
 _STDIN: Final = 0
 _STDOUT: Final = 1
@@ -50,15 +39,8 @@ _STDERR: Final = 2
 _MORE_THAN_DRAIN: Final = 3.0
 _WAKE: Final = 0.5
 """Seconds between two returns to Python, where Windows delivers signals."""
-_NOTICE_TIMEOUT: Final = 1000
-"""Milliseconds after which files are looked at, notified or not."""
 _KEPT: Final = 16 * 1024
 """Bytes of stderr that are kept for those who ask a server that did not start."""
-_SETTLED: Final = 0.05
-_AT_MOST: Final = 2000
-
-Stamp: TypeAlias = tuple[int, int]
-"""When a file was written, and its size."""
 
 
 def serve_reloading(file: str, arguments: Sequence[str]) -> int:
@@ -94,7 +76,7 @@ def _serve(file: str, servers: _Servers, notes: queue.SimpleQueue[Note]) -> int:
     """Serve until the client has left or a signal asks this process to stop: a change to the source replaces the server."""
     watch, ending, path, started = Watch(file), threading.Event(), "", 1
 
-    def note_changes() -> None:
+    def report_changes() -> None:
         nonlocal path
         while not ending.is_set():
             watch.wait(ending)
@@ -104,7 +86,7 @@ def _serve(file: str, servers: _Servers, notes: queue.SimpleQueue[Note]) -> int:
 
     with signals(notes):
         servers.start(started)
-        watching = _run(note_changes)
+        watching = _run(report_changes)
         try:
             while True:
                 match _next(notes, _WAKE):
@@ -174,7 +156,7 @@ class _StdioServers:
             self._server = _Running(child, number, self._receive_from_server)
             self._handover.begin()
             self._flush()
-        _run(note_exit, child, self._notes, number)
+        _run(report_exit, child, self._notes, number)
         if number == 1:
             _run(self._read_client)
 
@@ -344,11 +326,11 @@ class _HttpServers:
 
         self._reader = _run(read_stderr)
 
-        def note_exit() -> None:
+        def report_exit() -> None:
             child.wait()
             self._notes.put(("exited", number))
 
-        _run(note_exit)
+        _run(report_exit)
 
     def stop(self, why: str) -> None:
         self._end_unavailable()
@@ -391,165 +373,3 @@ class _HttpServers:
         self._end_unavailable()
         self._terminate()
         return 130 if note == ("signal", signal.SIGINT) else 0
-
-
-# The source.
-
-
-class Watch:
-    """The files of one server. `wait`, then ask for what has `changed`, in one thread."""
-
-    def __init__(self, file: str) -> None:
-        """Begin with what is there now."""
-        self._file = Path(os.path.abspath(file))
-        ours = Path(linkspan.__file__).parent.parent
-        paths = [Path(os.path.abspath(path)) for path in sys.path if os.path.isdir(path)]
-        standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-        installed = {
-            path
-            for path in paths
-            if {"site-packages", "dist-packages"} & {*path.parts} or any(map(path.is_relative_to, standard))
-        }
-        self._roots = [self._file.parent, *(path for path in paths if path != ours and path not in installed)]
-        self._imported: set[Path] = set()
-        self._loaded: set[Path] = set()
-        self._seen: dict[Path, Stamp | None] = {}
-        self._folders: set[Path] = set()
-        self._notices: Iterator[object] = iter(())
-        self._begin()
-
-    def wait(self, stop: threading.Event) -> None:
-        """Wait until a file may have changed, or `stop` is set: notified by watchfiles where it is installed, else for a moment.
-
-        Returns every second at the latest, since some file systems notify of nothing.
-        """
-        try:
-            import watchfiles
-        except ImportError:
-            stop.wait(_POLL)
-            return
-        folders = {path.parent for path in self._seen if path.parent.is_dir()}
-        if folders != self._folders:
-            self._folders = folders
-            self._notices = watchfiles.watch(
-                *folders,
-                watch_filter=None,
-                stop_event=stop,
-                rust_timeout=_NOTICE_TIMEOUT,
-                yield_on_timeout=True,
-                recursive=False,
-            )
-        try:
-            next(self._notices, None)
-        except OSError:  # a folder was removed, or the system watches no more of them
-            self._folders = set()
-            stop.wait(_POLL)
-
-    def changed(self) -> str | None:
-        """Return the path of a file that has changed, once those who write are done; None if none has."""
-        now = self._look()
-        if now == self._seen:
-            return None
-        before = self._seen
-        while now != before:
-            time.sleep(_SETTLED)
-            before, now = now, self._look()
-        changed = sorted(path for path in now.keys() | self._seen.keys() if now.get(path) != self._seen.get(path))
-        for path in changed:
-            with suppress(OSError, NotImplementedError):  # Python takes a cache of the same second and size for fresh
-                os.unlink(cache_from_source(os.fspath(path)))
-        self._begin()
-        if not changed:
-            return None
-        first, folder = changed[0], self._file.parent
-        return os.fspath(first.relative_to(folder) if first.is_relative_to(folder) else first)
-
-    def _begin(self) -> None:
-        """Take what is there now for what the server will run: its files, and what they import from below the roots."""
-        todo = deque([self._file, *self._beside()])
-        found: set[Path] = set()
-        while todo and len(found) < _AT_MOST:
-            path = todo.popleft()  # what is imported first is watched, even if the rest is too much
-            if (stamp := _stamp(path)) is None:
-                continue
-            places: set[Path] = set()
-            source = _source_of(path, stamp)
-            for folder in {base / each for base in (Path.cwd(), path.parent) for each in source.folders}:
-                if folder.is_dir():
-                    self._loaded.add(folder)
-                    places.update(_python_below(folder))
-            for level, names in source.imports:
-                for folder in self._roots if not level else path.parents[level - 1 : level]:
-                    for name in names:  # the last one may be that of a thing inside
-                        places |= {folder / f"{name}.py", folder / name / "__init__.py"}
-                        folder = folder / name
-            todo += sorted(places - found)
-            found |= places
-        self._imported |= found
-        self._seen = self._look()
-
-    def _look(self) -> dict[Path, Stamp | None]:
-        return {path: _stamp(path) for path in {self._file, *self._beside(), *self._imported}}
-
-    def _beside(self) -> list[Path]:
-        beside = [path for path in self._file.parent.glob("*.py") if not path.name.startswith((".", "#"))]
-        return [*beside, *(path for folder in self._loaded for path in _python_below(folder))]
-
-
-def _stamp(path: Path) -> Stamp | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None  # not there, or not yet
-    return found.st_mtime_ns, found.st_size
-
-
-Module: TypeAlias = tuple[int, tuple[str, ...]]
-"""How many packages up to begin, 0 for the top, and the names from there."""
-
-
-class Source(NamedTuple):
-    """What a file names that is watched, too."""
-
-    imports: Sequence[Module] = ()
-    folders: Sequence[str] = ()
-    """Texts in calls of methods `load`: those of `server.load` name a folder."""
-
-
-@lru_cache(_AT_MOST)
-def _source_of(path: Path, stamp: Stamp) -> Source:
-    """Return what a file imports and loads. What its code makes up while it runs is not known."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return Source()
-    modules: list[Module] = []
-    texts: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules += [(0, tuple(alias.name.split("."))) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            package = tuple(node.module.split(".")) if node.module else ()
-            modules += [(node.level, (*package, alias.name)) for alias in node.names]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load":
-            texts += _texts_in(node)
-    return Source(modules, texts)
-
-
-def _texts_in(call: ast.Call) -> Iterator[str]:
-    """Yield what may name a folder in a call such as `load("tools")` or `load(Path(__file__).with_name("tools"))`."""
-    for argument in call.args[:1]:
-        nodes = list(ast.walk(argument))
-        if len(nodes) == 1 or any(isinstance(each, ast.Name) and each.id == "__file__" for each in nodes):
-            texts = [each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-            yield from (each for each in texts if Path(each).name not in ("", ".."))
-
-
-def _python_below(folder: Path) -> Sequence[Path]:
-    """Return the Python files below a folder, except hidden ones."""
-    found: list[Path] = []
-    with suppress(OSError):  # it is removed at this moment
-        for path in folder.rglob("*.py"):
-            if not any(part.startswith((".", "#")) for part in path.relative_to(folder).parts):
-                found.append(path)
-    return found

@@ -6,15 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from linkspan.text import split_object
 
 if TYPE_CHECKING:
     from linkspan.runtime.calls import Connectable
     from linkspan.serve.server import Server
-
-__all__ = ["load_server", "main"]
 
 _DESCRIPTION = """Serve the Server in a Python file over stdio, or with --http over HTTP. OBJECT is its name in the file,
 needed only if there are several and none is called server, mcp or app. A FILE.transcript is played: a recorded server
@@ -66,6 +64,11 @@ def main(arguments: Sequence[str]) -> int:
         return 2
 
 
+def serve(arguments: Sequence[str]) -> int:
+    """`linkspan serve FILE`: the same as `linkspan run --http FILE`."""
+    return main(["--http", *arguments])
+
+
 def _explain(error: BaseException, names: Collection[str] | None = None) -> bool:
     """Print which file hides a module, one of `names`, if that is why an import failed; return whether it is."""
     from linkspan.errors import hidden_module
@@ -86,10 +89,13 @@ def _serve_as_asked(arguments: Sequence[str], of_the_file: Sequence[str]) -> int
     parser.add_argument("--reload", action="store_true", help=reload)
     add: Any = parser.add_argument_group("over HTTP").add_argument
     add("--http", action="store_true", help="serve over HTTP; the first line on stdout is the URL")
+    names = "the same by name: http, streamable-http, or stdio, which is what happens without it"
+    add("-t", "--transport", choices=_TRANSPORTS, metavar="NAME", help=names)
     for name, more in _HTTP_OPTIONS.items():
         add(f"--{name}", **more)
     options = vars(parser.parse_args(list(arguments)))
-    target, http, reloads = (options.pop(name) for name in ("target", "http", "reload"))
+    target, http, reloads, transport = (options.pop(name) for name in ("target", "http", "reload", "transport"))
+    http = http or transport in _TRANSPORTS[1:]
     given = {name: value for name, value in options.items() if value is not None}
     if given and not http:
         parser.error(f"--{next(iter(given)).replace('_', '-')} goes with --http")
@@ -102,6 +108,8 @@ def _serve_as_asked(arguments: Sequence[str], of_the_file: Sequence[str]) -> int
         return serve_reloading_http(path, arguments, of_the_file, **given)
     return serve_reloading(path, [target, *of_the_file])
 
+
+_TRANSPORTS: Final = ("stdio", "http", "streamable-http")
 
 _HTTP_OPTIONS: dict[str, dict[str, Any]] = {
     "host": {"help": "address to listen on (127.0.0.1); 0.0.0.0 for all interfaces"},
@@ -121,6 +129,12 @@ _HTTP_OPTIONS: dict[str, dict[str, Any]] = {
         "const": "/metrics",
         "help": "serve numbers for Prometheus at /metrics",
     },
+    "calls": {
+        "action": "store_const",
+        "const": True,
+        "help": "write a line for each call to stderr (default: if that is a terminal)",
+    },
+    "no-calls": {"action": "store_const", "const": False, "dest": "calls", "help": "write no such lines"},
     "page": {
         "action": "store_const",
         "const": True,
@@ -145,6 +159,7 @@ def _serve_http(
     allow_host: Sequence[str] | None = None,
     cors: Sequence[str] | None = None,
     page: bool | None = None,
+    calls: bool | None = None,
     fd: int | None = None,
     **options: Any,
 ) -> int:
@@ -161,10 +176,14 @@ def _serve_http(
         from linkspan.runtime.process import passed_socket
 
         options["fd"] = passed_socket(fd)
-    announce = _keep_stdout()
+    announce = keep_stdout()
     server = _load(target)
     if not isinstance(server, Server):
         raise CannotLoad("a recorded server is played over stdio only")
+    if calls or (calls is None and os.isatty(2)):
+        from linkspan.cli.call_lines import CallLines
+
+        server.watch(CallLines())
     hosts = [*LOOPBACK, *allow_host] if allow_host else None
     policy = HttpPolicy(allowed_hosts=hosts, cors=cors or False, page=page)
     try:
@@ -173,7 +192,7 @@ def _serve_http(
         raise CannotLoad(str(problem)) from None
 
 
-def _keep_stdout() -> Callable[[str], object]:
+def keep_stdout() -> Callable[[str], object]:
     """Keep stdout for the URL, and return what writes it there; everything else that is printed goes to stderr."""
     import os
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ import msgspec
 
 from linkspan.cli.options import Options, WrongUse, timeouts_of
 from linkspan.cli.reasons import Printed, lateness, reason_lines
-from linkspan.cli.show import Lines, called, event_words, introduction, log_words
+from linkspan.cli.show import Lines, called, event_words, hop_words, introduction, log_words
 from linkspan.cli.terminal import Style, Terminal, ThreadWorker, dump, milliseconds
 from linkspan.client.sync_client import SyncClient
 from linkspan.client.targets import UnusableTarget
@@ -36,6 +37,7 @@ from linkspan.flows.client_errors import (
     ServerError,
     TaskCancelled,
     hint_for_refusal,
+    hint_for_variable,
 )
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import ElicitParams, ProgressParams
@@ -46,20 +48,11 @@ if TYPE_CHECKING:
     from linkspan.auth.identities import OAuth
     from linkspan.core.extension import Extension
     from linkspan.flows.tasks import TaskStatus
-
-__all__ = [
-    "INTERRUPTED",
-    "REFUSED",
-    "WRONG_USE",
-    "Outcome",
-    "Session",
-    "describe",
-    "for_the_shell",
-    "hint_in_a_shell",
-    "status_of",
-]
+    from linkspan.testing.recorder import Side
 
 _MAX_CRASHES: Final = 20
+_MISSING: Final = re.compile(r"^KeyError: '(\w+)'$", re.MULTILINE)
+"""What `os.environ` raises; where the shell has no such variable, it may be any other mapping."""
 REFUSED: Final = 1
 WRONG_USE: Final = 2
 UNREACHABLE: Final = 3
@@ -156,6 +149,9 @@ def _login_command(url: str | None, arguments: str) -> str:
     command = ["linkspan", "login", url or "URL"]
     for found in re.finditer(r"(\w+)=(?:'([^']*)'|([^,)]*))", arguments):
         name, quoted, value = found.groups("")
+        if (name, value) == ("resource", "False"):
+            command.append("--no-resource")
+            continue
         command.append(f"--{name.replace('_', '-')}")
         if name not in _SWITCHES:
             command.append(quoted or (value if value not in ("", "...") else name.rpartition("_")[2].upper()))
@@ -186,6 +182,33 @@ class Outcome(msgspec.Struct, frozen=True):
     status: int = 0
     instead: Callable[[Terminal], None] | None = None
     """Writes a result that is not a text to show."""
+
+
+class MessageLines:
+    """Shows the messages of both sides as `linkspan trace` does. It is a client's recorder."""
+
+    def __init__(self, show: Callable[[str], object]) -> None:
+        """Call `show` with lines that have no secrets in them."""
+        from linkspan.cli.trace import TraceView
+
+        self._show = show
+        self._view = TraceView()
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+
+    def client(self, data: bytes) -> None:
+        """Show what the client sends."""
+        self._receive("client", data)
+
+    def server(self, data: bytes) -> None:
+        """Show what the server sends."""
+        self._receive("server", data)
+
+    def _receive(self, side: Side, data: bytes) -> None:
+        with self._lock:
+            lines = self._view.receive(side, data, time.monotonic() - self._began)
+        if lines:
+            self._show(lines.rstrip("\n"))
 
 
 def _is_trace(target: str | tuple[str, ...]) -> bool:
@@ -221,7 +244,7 @@ class Session:
     def run(self, work: Callable[[Session], Outcome]) -> int:
         """Run the conversation; return the exit status."""
         try:
-            self.client = self._new_client()
+            self.client = self._new_client(self.options.target)
         except (UnusableTarget, ValueError) as problem:
             return self.wrong(str(problem))
         try:
@@ -247,18 +270,23 @@ class Session:
         except RecursionError:
             too_deep = "the response is nested too deeply"
             return self._fail(LOST, {"type": "InvalidResponse", "problem": too_deep}, too_deep)
+        status = self.show(found)
+        if self._unanswered is None:
+            return status
+        # A handshake server without an answer may still have a result, but not the wanted one.
+        wanted = f"{self.client.name}: it requested input: {neutral(self._unanswered)}"
+        self.terminal.fail(wanted)
+        return NO_INPUT
+
+    def show(self, found: Outcome) -> int:
+        """Write a result to stdout; return its exit status."""
         if self.options.json:
             self.terminal.emit(dump(found.document))
         elif found.instead is not None:
             found.instead(self.terminal)
         else:
             self.terminal.emit(found.show(neutral_json(found.document), self.terminal.out))
-        if self._unanswered is None:
-            return found.status
-        # A handshake server without an answer may still have a result, but not the wanted one.
-        wanted = f"{self.client.name}: it requested input: {neutral(self._unanswered)}"
-        self.terminal.fail(wanted)
-        return NO_INPUT
+        return found.status
 
     # For the conversation's thread.
 
@@ -272,6 +300,13 @@ class Session:
         if self.terminal.verbose and offers is not None and offers.logging is not None:
             client.set_logging_level("debug")
         return client
+
+    def client_of(self, target: str | tuple[str, ...]) -> SyncClient:
+        """Return a client of another server than that of the verb, with the same options. Raises: WrongUse."""
+        try:
+            return self._new_client(target)
+        except (UnusableTarget, ValueError) as problem:
+            raise WrongUse(str(problem)) from None
 
     def timed(self, what: str, call: Callable[[], T]) -> T:
         """Make the request of the verb; report it and its duration."""
@@ -322,7 +357,7 @@ class Session:
 
     # Setting up.
 
-    def _new_client(self) -> SyncClient:
+    def _new_client(self, target: str | tuple[str, ...]) -> SyncClient:
         options = self.options
         answering = self.terminal.interactive or bool(options.answer)
         verbose, headers = self.terminal.verbose, dict(options.header)
@@ -339,7 +374,7 @@ class Session:
                 raise
 
         client = SyncClient(
-            options.target,
+            target,
             auth=self._identity(),
             env=dict(options.env),
             headers=headers,
@@ -357,6 +392,8 @@ class Session:
             else None,
             on_event=(lambda event: self._worker.later(self.terminal.detail, event_words(event))) if verbose else None,
             on_stderr=self._receive_stderr,
+            on_http=(lambda hop: self._worker.later(self.terminal.detail, hop_words(hop))) if verbose else None,
+            recorder=MessageLines(lambda lines: self._worker.later(self.terminal.detail, lines)) if verbose else None,
             on_report=lambda report: self._crashes.append(report) if report.traceback else None,
             extensions=_extensions(options),
         )
@@ -377,6 +414,8 @@ class Session:
             self.terminal.write_line(dump(msgspec.to_builtins(msgspec.structs.replace(report, printed="")), None))
         else:
             self._write_failure(f"{self.client.name}: {report}")
+            if (missing := _MISSING.search(report.traceback)) is not None and missing[1] in os.environ:
+                self._write_failure(f"hint: {hint_in_a_shell(hint_for_variable(missing[1]))}")
 
     def _identity(self) -> OAuth | None:
         """Return who logs in if a server at a URL asks for it: the person at the terminal, if there is one."""

@@ -19,32 +19,13 @@ from linkspan.cli.options import WrongUse
 from linkspan.cli.terminal import Style, dump, milliseconds
 from linkspan.client.sync_client import SyncClient
 from linkspan.flows.client_errors import ClientEvent, Connected, Disconnected, StreamRestored
+from linkspan.flows.http_messages import HttpHop
 from linkspan.flows.saving import suffix_of
 from linkspan.revisions import REVISIONS
 from linkspan.schema.summary import default_words, properties_of, required_of, size_words, type_words
 from linkspan.types.base import JSON, Implementation, JSONObject, is_array, is_object
 from linkspan.types.messages import LoggingMessageParams, ProgressParams
 from linkspan.wire.redaction import neutral, one_line
-
-__all__ = [
-    "Lines",
-    "called",
-    "cut",
-    "decoded",
-    "event_words",
-    "introduction",
-    "log_words",
-    "progress_line",
-    "progress_words",
-    "saver",
-    "show_contents",
-    "show_lists",
-    "show_messages",
-    "show_ping",
-    "show_result",
-    "show_task",
-    "write_file",
-]
 
 Saver = Callable[[JSONObject], str]
 """Stores a block's bytes; returns the words about that."""
@@ -356,6 +337,15 @@ def introduction(client: SyncClient, seconds: float) -> str:
     name = one_line(f"{info.name} {info.version}" if info is not None else client.name, 80)
     version = client.protocol_version or ""
     return f"{name}: started in {milliseconds(seconds)}, speaks {version} ({REVISIONS[version].era})"
+
+
+def hop_words(hop: HttpHop) -> str:
+    """Return a request over HTTP with the headers of both sides, each on a line of its own."""
+    ended = str(hop.status) if hop.status else f"no response: {one_line(hop.problem, 200)}"
+    lines = [f"{hop.method} {one_line(hop.url)} {ended}, {milliseconds(hop.seconds)}"]
+    for arrow, headers in ((">", hop.sent), ("<", hop.received)):
+        lines += [f"  {arrow} {one_line(name)}: {one_line(value, 200)}" for name, value in headers.items()]
+    return "\n".join(lines)
 
 
 def log_words(server: str, message: LoggingMessageParams) -> str:

@@ -12,8 +12,6 @@ from linkspan.cli.main import parser_for
 from linkspan.cli.session import WRONG_USE
 from linkspan.errors import LinkspanError
 
-__all__ = ["main"]
-
 _UNREACHABLE = 3
 _KEPT = 3600.0
 """Seconds, where no server has noted for how long it needs old keys: the default of `request_state_ttl`."""

@@ -36,8 +36,6 @@ from linkspan.wire.redaction import HIDDEN, INVISIBLE, belongs, neutral
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Interrupted", "LoopWorker", "Stopped", "Style", "Terminal", "ThreadWorker", "dump", "milliseconds"]
-
 T = TypeVar("T")
 
 _IMPATIENT: Final = 3

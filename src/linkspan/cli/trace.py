@@ -1,4 +1,4 @@
-"""`linkspan trace -- COMMAND ...`: relay between a client and a server on stdio, and show their messages.
+"""`linkspan trace -- COMMAND ...`: relay between a client and a server on stdio, and show their messages. Over HTTP: trace_http.
 
 Law: a failure of the trace or of the recording does not affect the client and the server.
 """
@@ -8,17 +8,19 @@ from __future__ import annotations
 import argparse
 import os
 import queue
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from linkspan.cli.main import parser_for
+from linkspan.cli.options import WrongUse, header
 from linkspan.cli.relay import GRACE, relay
 from linkspan.cli.terminal import Style, dump, milliseconds
 from linkspan.runtime.command_lines import command_line
@@ -30,7 +32,8 @@ from linkspan.types.base import JSON, META_PREFIX, JSONObject, is_array, is_obje
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.redaction import Redactor, is_secret_name, neutral, redact
 
-__all__ = ["TraceView", "main"]
+if TYPE_CHECKING:
+    from linkspan.cli.trace_http import TracedUrl
 
 _MAX_LINE: Final = 64 * 1024 * 1024
 _SHOWN: Final = 240
@@ -172,6 +175,8 @@ def _clipped(text: str) -> str:
 
 
 _NOT_FOUND: Final = 127
+_INTERRUPTED: Final = 130
+_URL: Final = re.compile(r"https?://", re.IGNORECASE)
 _BACKLOG: Final = 1 << 20
 """Bytes of the trace that wait for a reader of stderr. Further lines are counted instead of shown."""
 
@@ -183,14 +188,19 @@ _STDERR: Final = 2
 _EXAMPLES = """example, in the configuration of a host:
   "command": "linkspan", "args": ["trace", "--out", "dice.transcript", "--", "python", "dice.py"]
 
+of a server at a URL, by an address that clients use instead:
+  linkspan trace https://example.com/mcp --header 'Authorization: Bearer ...'
+
 The trace goes to stderr, which most hosts keep in a log. To play the recording:
   linkspan run dice.transcript"""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Return the exit status of the server, 2 for a wrong command line, 127 if the command does not exist."""
-    usage = "linkspan trace [options] -- COMMAND ..."
-    about = "Relay between a client and a server on stdio, and show their messages on stderr."
+def _parser() -> argparse.ArgumentParser:
+    usage = "linkspan trace [options] -- COMMAND ...\n       linkspan trace [options] URL"
+    about = (
+        "Relay between a client and a server, and show their messages on stderr. Of a server at a URL, the first line on"
+        " stdout is the address for clients."
+    )
     parser = parser_for("linkspan trace", about, _EXAMPLES, usage=usage)
     add: Any = parser.add_argument
     add("--out", metavar="FILE", help="record the conversation in a file that linkspan run can play")
@@ -199,13 +209,35 @@ def main(arguments: Sequence[str]) -> int:
     add("--json", action="store_true", help="write one JSON object per message")
     add("--no-redact", action="store_true", help="show and record secrets too")
     add("--grace", type=float, default=GRACE, metavar="SECONDS", help=f"wait before SIGTERM ({GRACE})")
-    add("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="the server")
-    options = parser.parse_args(list(arguments))
+    over_http: Any = parser.add_argument_group("for a URL").add_argument
+    over_http("--port", type=int, default=0, help="port of the address for clients (any that is free)")
+    over_http("-H", "--header", metavar="NAME:VALUE", action="append", default=[], help="send this header (repeatable)")
+    over_http("-v", "--verbose", action="store_true", help="show the requests over HTTP with their headers, too")
+    add("command", nargs=argparse.REMAINDER, metavar="URL | -- COMMAND ...", help="the server")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Return the exit status of the server, 2 for a wrong command line, 127 if the command does not exist."""
+    parser = _parser()
+    given = list(arguments)
+    urls = [each for each in given[: given.index("--") if "--" in given else None] if _URL.match(each)]
+    if urls:  # options may follow it, as with the other verbs
+        given.remove(urls[0])
+        given += ["--", urls[0]]
+    options = parser.parse_args(given)
     command: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
-        parser.error("the server's command is missing: linkspan trace -- COMMAND ...")
+        parser.error("the server is missing: linkspan trace -- COMMAND ..., or linkspan trace URL")
+    try:
+        headers = dict(header(each) for each in options.header)
+    except WrongUse as problem:
+        parser.error(str(problem))
+    if urls and len(command) > 1:
+        parser.error(f"name one URL: {' '.join(command[:-1])} is too much")
     redacted = not options.no_redact
     secrets = [value for name, value in os.environ.items() if is_secret_name(name)]
+    secrets += headers.values()
     try:
         transcript = TranscriptWriter(options.out, secrets=secrets, redacted=redacted) if options.out else None
     except OSError as error:
@@ -218,8 +250,40 @@ def main(arguments: Sequence[str]) -> int:
         secrets=secrets,
         redacted=redacted,
     )
+    if urls:
+        from linkspan.cli.trace_http import TracedUrl
+
+        url, writer = urls[0], _TraceWriter(view, transcript)
+        try:
+            traced = TracedUrl(
+                url,
+                writer,
+                port=options.port,
+                headers=headers,
+                secrets=tuple(secrets),
+                redacted=redacted,
+                show_headers=options.verbose,
+            )
+        except (OSError, ValueError, OverflowError) as problem:
+            writer.close()
+            parser.error(str(getattr(problem, "strerror", None) or problem))
+        return _trace_url(traced, writer, redact(url, secrets) if redacted else url)
     shown = command_line(command)
     return _trace(command, redact(shown, secrets) if redacted else shown, _TraceWriter(view, transcript), options.grace)
+
+
+def _trace_url(traced: TracedUrl, writer: _TraceWriter, shown: str) -> int:
+    """Serve until Ctrl-C; return the exit status."""
+    try:
+        print(traced.url, flush=True)
+        writer.note(f"{traced.url} passes on to {shown}")
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        traced.close()
+        writer.close()
+    return _INTERRUPTED
 
 
 def _trace(command: list[str], shown: str, writer: _TraceWriter, grace: float) -> int:

@@ -16,8 +16,6 @@ from typing import Final
 from linkspan.core.http_checks import is_over_loopback
 from linkspan.wire.headers import is_forwarded, parse_authority, wants_page
 
-__all__ = ["Unavailable"]
-
 _PATIENCE: Final = 5.0
 """Seconds for the head of a request, and for what follows the response."""
 _LONGEST_HEAD: Final = 65536
@@ -83,10 +81,8 @@ class Unavailable:
                     writer.write(self._response(head.decode("latin-1"), writer))
                     await writer.drain()
                     writer.write_eof()
-                    while await reader.read(
-                        _LONGEST_HEAD
-                    ):  # for a body that stays unread, the system drops our response
-                        pass
+                    while await reader.read(_LONGEST_HEAD):
+                        pass  # for a body that stays unread, the system drops our response
             finally:
                 writer.close()
                 self._open.discard(writer)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from linkspan.cli.options import CommandLine, Typed, WrongUse, check_names, listed, near, parse, texts, values
-from linkspan.cli.session import REFUSED, Outcome, Session, describe
+from linkspan.cli.session import REFUSED, WRONG_USE, Outcome, Session, describe
 from linkspan.cli.show import (
     decoded,
     saver,
@@ -24,10 +24,10 @@ from linkspan.cli.show import (
     show_task,
     write_file,
 )
-from linkspan.cli.terminal import Terminal
+from linkspan.cli.terminal import Style, Terminal
 from linkspan.client.base import CallKeywords
 from linkspan.client.sync_client import SyncClient
-from linkspan.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from linkspan.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND, LinkspanError
 from linkspan.flows.client_errors import ServerError
 from linkspan.flows.tool_results import ToolResult
 from linkspan.revisions import REVISIONS
@@ -38,8 +38,6 @@ from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
     from linkspan.flows.tasks import TaskStatus
-
-__all__ = ["call", "list_", "ping", "prompt", "read", "task"]
 
 _PINGS = 3
 
@@ -72,17 +70,21 @@ _READ_EXAMPLES = """examples:
   linkspan read server.py image://logo --save logo.png
   linkspan read server.py image://logo | display"""
 
+_INSPECT_EXAMPLES = """examples:
+  linkspan inspect server.py
+  linkspan inspect https://example.com/mcp --json | jq .capabilities"""
+
 _PING_EXAMPLES = """examples:
   linkspan ping server.py
   linkspan ping --era legacy -- npx -y some-server"""
 
 
-class _Named(Protocol):
+class _HasName(Protocol):
     @property
     def name(self) -> str: ...
 
 
-N = TypeVar("N", bound=_Named)
+N = TypeVar("N", bound=_HasName)
 
 
 def _run_with_arguments(line: CommandLine, work: Callable[[Session, Typed], Outcome]) -> int:
@@ -128,35 +130,116 @@ _ASK: Final[dict[str, tuple[str, str, Callable[[SyncClient], Sequence[object]]]]
 
 
 def list_(arguments: Sequence[str]) -> int:
-    """`linkspan list TARGET [tools|resources|templates|prompts]...`: show what a server offers, and how to use it."""
+    """`linkspan list TARGET [KIND|NAME]...`: show what a server offers, and how to use it."""
     line = CommandLine("list", arguments, "Show what a server offers, and how to use it.", _LIST_EXAMPLES)
-    kinds = "tools, resources, templates or prompts (default: all that the server declares)"
+    kinds = "tools, resources, templates or prompts (default: all that the server declares), or the name of one item"
     line.add("kinds", metavar="KIND", nargs="*", default=[], help=kinds)
     line.add("--long", action="store_true", help="whole descriptions and schemas")
-    session = Session(line.parse())
-    asked: list[str] = list(dict.fromkeys(session.options.kinds))
-    if unknown := [each for each in asked if each not in _ASK]:
-        return session.wrong(f"unknown kind {unknown[0]!r}: choose from {', '.join(_ASK)}")
+    line.add(
+        "--skills", action="store_true", help="the skills of the server, with their files (needs the extra skills)"
+    )
 
     def conversation(session: Session) -> Outcome:
-        client = session.connect()
-        offers = client.server_capabilities
-        offered = [each for each, (name, _, _) in _ASK.items() if offers is None or getattr(offers, name) is not None]
-        document: JSONObject = {}
-        errors: JSONObject = {}
-        for _, member, ask in (_ASK[each] for each in asked or offered):
-            try:
-                document[member] = to_builtins(ask(client))
-            except ServerError as error:
-                if len(asked or offered) == 1:
-                    raise
-                errors[member] = describe(error)
-                session.warn(neutral(str(error)))
+        session.connect()
+        if session.options.skills:
+            return _skills(session)
+        words: list[str] = list(dict.fromkeys(session.options.kinds))
+        kinds, names = [each for each in words if each in _ASK], [each for each in words if each not in _ASK]
+        document, errors = _lists(session, kinds)
+        if names:
+            document = _only(document, names, session.client.name)
         document |= {"errors": errors} if errors else {}
-        show = partial(show_lists, server=client.name, asked=bool(asked), long=session.options.long)
+        show = partial(
+            show_lists, server=session.client.name, asked=bool(words), long=session.options.long or bool(names)
+        )
         return Outcome(document, show, REFUSED if errors else 0)
 
-    return session.run(conversation)
+    return Session(line.parse()).run(conversation)
+
+
+def _skills(session: Session) -> Outcome:
+    """Return the skills that a server lists; none of their files is read. Raises: WrongUse where PyYAML is missing."""
+    from linkspan.skills.reading import SyncClientSkills
+
+    try:
+        skills = SyncClientSkills(session.client)
+    except LinkspanError as problem:
+        raise WrongUse(str(problem)) from None
+    found = skills.list()
+    for said in skills.problems:
+        session.warn(neutral(f"left out: {said}"))
+
+    def show(_: JSON, style: Style) -> str:
+        lines: list[str] = []
+        for each in found:
+            files = (
+                "generated" if each.is_dynamic else f"{len(each.files)} {'file' if len(each.files) == 1 else 'files'}"
+            )
+            lines.append(f"{style.cyan(one_line(each.name, 100))}  {style.dim(one_line(f'{each.uri} ({files})', 200))}")
+            lines.append(f"  {one_line(each.description, 300)}")
+            lines += [f"    {one_line(path, 200)}" for path in each.files if session.options.long]
+        return "\n".join(lines) or f"{session.client.name} lists no skills."
+
+    return Outcome({"skills": [to_builtins(each.entry) for each in found]}, show)
+
+
+def _lists(session: Session, asked: Sequence[str]) -> tuple[JSONObject, JSONObject]:
+    """Return the lists of these kinds by their members, by default all that the server declares, and those that failed."""
+    client = session.client
+    offers = client.server_capabilities
+    kinds = asked or [
+        each for each, (name, _, _) in _ASK.items() if offers is None or getattr(offers, name) is not None
+    ]
+    document: JSONObject = {}
+    errors: JSONObject = {}
+    for _, member, ask in (_ASK[each] for each in kinds):
+        try:
+            document[member] = to_builtins(ask(client))
+        except ServerError as error:
+            if len(kinds) == 1:
+                raise
+            errors[member] = describe(error)
+            session.warn(neutral(str(error)))
+    return document, errors
+
+
+def _only(document: JSONObject, names: Sequence[str], server: str) -> JSONObject:
+    """Return the items of these names, in lists that have one. Raises: WrongUse for a name of none."""
+    keys = ("name", "uri", "uriTemplate")
+    items = [
+        (member, each, [name for key in keys if (name := each.get(key)) is not None])
+        for member in document
+        for each in document[member]
+    ]
+    known = list(dict.fromkeys(name for _, _, named in items for name in named))
+    for name in names:
+        if name not in known:
+            raise WrongUse(f"{server} has no {name!r}{near(name, [*_ASK, *known])}; it has {listed(known)}")
+    found = {member: [each for of, each, named in items if of == member and {*named} & {*names}] for member in document}
+    return {member: each for member, each in found.items() if each}
+
+
+# inspect
+
+
+def inspect(arguments: Sequence[str]) -> int:
+    """`linkspan inspect TARGET`: show a server's name, revision, capabilities and instructions, and all that it offers."""
+    about = "Show a server's name, revision, features and instructions, and all that it offers, with schemas."
+    line = CommandLine("inspect", arguments, about, _INSPECT_EXAMPLES)
+
+    def conversation(session: Session) -> Outcome:
+        session.connect()
+        server = _pinged(session)
+        lists, errors = _lists(session, ())
+        show_all = partial(show_lists, server=session.client.name, asked=False, long=True)
+        document = {**server, **lists} | ({"errors": errors} if errors else {})
+        return Outcome(
+            document,
+            lambda found, style: f"{show_ping(found, style)}\n\n{show_all(found, style)}",
+            REFUSED if errors else 0,
+        )
+
+    return Session(line.parse()).run(conversation)
 
 
 # call
@@ -166,7 +249,7 @@ def call(arguments: Sequence[str]) -> int:
     """`linkspan call TARGET TOOL key=value ...`: call one tool."""
     about = "Call a tool of a server. The result goes to stdout, everything else to stderr."
     line = CommandLine("call", arguments, about, _CALL_EXAMPLES)
-    line.add("tool", metavar="TOOL", help="the tool's name; `linkspan list TARGET tools` lists them")
+    line.add("tool", metavar="TOOL", nargs="?", help="the tool's name; without one, the tools are listed")
     given = "key=value, key=@file, key:=json, one JSON object, or -"
     line.add("arguments", metavar="ARGUMENT", nargs="*", default=[], help=given)
     line.add("--unchecked", action="store_true", help="check neither names nor types nor output")
@@ -176,6 +259,10 @@ def call(arguments: Sequence[str]) -> int:
     def conversation(session: Session, typed: Typed) -> Outcome:
         client = session.connect()
         name, checked = session.options.tool, not session.options.unchecked
+        if name is None:
+            session.warn(f"{client.name}: name the tool to call; these are its tools")
+            show = partial(show_lists, server=client.name, asked=True, long=False)
+            return Outcome(_lists(session, ["tools"])[0], show, WRONG_USE)
         tool = _find(session, "tool", client.iter_tools(), name)
         schema = tool.input_schema if tool is not None else None
         given = values(typed, schema, checked=checked)
@@ -351,22 +438,28 @@ def ping(arguments: Sequence[str]) -> int:
     line = CommandLine("ping", arguments, about, _PING_EXAMPLES)
 
     def conversation(session: Session) -> Outcome:
-        client = session.connect()
-        seconds: list[float] = []
-        for _ in range(_PINGS):
-            began = time.monotonic()
-            client.ping()
-            seconds.append(time.monotonic() - began)
-        version = client.protocol_version or ""
-        document: JSONObject = {
-            "protocolVersion": version,
-            "era": REVISIONS[version].era,
-            "serverInfo": to_builtins(client.server_info) if client.server_info is not None else None,
-            "capabilities": to_builtins(client.server_capabilities),
-            "instructions": client.instructions,
-            "connectSeconds": session.connect_seconds,
-            "pingSeconds": seconds,
-        }
-        return Outcome({name: value for name, value in document.items() if value is not None}, show_ping)
+        session.connect()
+        return Outcome(_pinged(session), show_ping)
 
     return Session(line.parse()).run(conversation)
+
+
+def _pinged(session: Session) -> JSONObject:
+    """Ping the server, and return what is known of it."""
+    client = session.client
+    seconds: list[float] = []
+    for _ in range(_PINGS):
+        began = time.monotonic()
+        client.ping()
+        seconds.append(time.monotonic() - began)
+    version = client.protocol_version or ""
+    document: JSONObject = {
+        "protocolVersion": version,
+        "era": REVISIONS[version].era,
+        "serverInfo": to_builtins(client.server_info) if client.server_info is not None else None,
+        "capabilities": to_builtins(client.server_capabilities),
+        "instructions": client.instructions,
+        "connectSeconds": session.connect_seconds,
+        "pingSeconds": seconds,
+    }
+    return {name: value for name, value in document.items() if value is not None}

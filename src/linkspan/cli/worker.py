@@ -15,8 +15,6 @@ from linkspan.errors import LinkspanError
 if TYPE_CHECKING:
     from linkspan.serve.server import Server
 
-__all__ = ["main"]
-
 _DESCRIPTION = """Run the tasks of the Server in a Python file: with its engine, Server(tasks=...), the engine's own worker;
 without one, tasks for which the processes that serve have no room, and those of processes that are gone."""
 _EPILOG = """examples:
