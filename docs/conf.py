@@ -8,12 +8,15 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import json
 import re
 import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from docutils import nodes
 
 import linkspan
 
@@ -28,9 +31,17 @@ suppress_warnings = ["myst.xref_missing", "ref.python"]
 html_theme = "furo"
 html_title = f"Linkspan {release}"
 html_copy_source = False
-html_static_path = ["site.css"]
+html_static_path = ["site.css", "site.js", "favicon.svg"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+html_favicon = "favicon.svg"
 html_search_scorer = str(Path(__file__).with_name("search-order.js"))
+ASKED: dict[str, str] = json.loads(
+    re.findall(
+        r"var Asked = (\{.*?\n\});", Path(html_search_scorer).read_text(), re.DOTALL
+    )[0]
+)
+"""For a page the words that people use for it, beside its own."""
 html_show_sphinx = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
@@ -41,6 +52,7 @@ python_use_unqualified_type_names = True
 
 ORDER = {
     "Start": [
+        "installation",
         "tutorial-1-server",
         "tutorial-2-client",
         "tutorial-3-chat",
@@ -63,16 +75,25 @@ ORDER = {
         "tool-limits",
         "visibility",
         "mounting",
+        "openapi",
+        "bridge",
+        "gateway",
         "changes",
         "tasks",
         "engines",
+        "skills",
+        "apps",
         "extensions",
+        "whole-methods",
+        "plugins",
     ],
     "How to: serving": [
         "http",
         "frameworks",
         "deployment",
+        "serverless",
         "protecting-a-server",
+        "keycloak",
         "page",
         "stores",
         "transports",
@@ -91,8 +112,30 @@ ORDER = {
         "configuration",
         "command-line",
     ],
-    "How to: finding out": ["testing", "debugging", "tracing", "notebooks"],
-    "Coming from": ["coming-from-fastmcp", "coming-from-mcp", "coming-from-typescript", "coming-from-ruby"],
+    "How to: finding out": [
+        "dev",
+        "testing",
+        "contracts",
+        "check",
+        "doctor",
+        "debugging",
+        "tracing",
+        "notebooks",
+    ],
+    "Together with": [
+        "with-langchain",
+        "with-openai-agents",
+        "with-pydantic-ai",
+        "with-claude-agent-sdk",
+        "not-here",
+    ],
+    "Coming from": [
+        "other-sdks",
+        "coming-from-fastmcp",
+        "coming-from-mcp",
+        "coming-from-typescript",
+        "coming-from-ruby",
+    ],
     "Reference": [
         "api",
         "command-line-reference",
@@ -101,6 +144,7 @@ ORDER = {
         "error-texts",
         "protocol",
         "figures",
+        "logins",
         "requirements",
     ],
     "Inside": [
@@ -125,6 +169,9 @@ GROUPS = {
     "linkspan.host": "Hosts and models",
     "linkspan.flows": "What clients return and raise",
     "linkspan.errors": "Errors of servers",
+    "linkspan.skills": "Skills",
+    "linkspan.apps": "Apps",
+    "linkspan.openapi": "From APIs",
     "linkspan.testing": "Testing",
     "": "Values of the protocol",
 }
@@ -132,15 +179,25 @@ GROUPS = {
 
 
 MODULES: dict[str, tuple[str, ...] | None] = {
+    "linkspan.apps": None,
     "linkspan.auth": None,
+    "linkspan.openapi": None,
+    "linkspan.skills": None,
     "linkspan.extensions.engine": ("TaskEngine", "run_task"),
     "linkspan.stores": None,
     "linkspan.engines": None,
     "linkspan.testing": None,
     "linkspan.client.config": ("InputWanted", "known_configs", "read_config"),
+    "linkspan.client.host_formats": ("HostFormat",),
     "linkspan.host.attachments": ("prompt_messages", "resource_parts"),
     "linkspan.host.consent": ("Approval", "Verdict"),
-    "linkspan.host.conversation": ("Bounds", "CallEnded", "CallProgressed", "CallStarted", "TurnEnded"),
+    "linkspan.host.conversation": (
+        "CallEnded",
+        "CallProgressed",
+        "CallStarted",
+        "TurnBounds",
+        "TurnEnded",
+    ),
     "linkspan.host.dialects": None,
     "linkspan.host.dialects.openai": ("OpenAIDialect",),
     "linkspan.host.memory": ("Memory",),
@@ -162,8 +219,31 @@ MODULES: dict[str, tuple[str, ...] | None] = {
         "Usage",
         "UserMessage",
     ),
-    "linkspan.host.models": ("Backoff", "ModelTimeouts", "SdkModel", "UnusableModel", "open_model"),
+    "linkspan.host.models": (
+        "Backoff",
+        "ModelTimeouts",
+        "SdkModel",
+        "UnusableModel",
+        "open_model",
+    ),
     "linkspan.host.scripted": ("Reply", "ScriptedModel", "last_words", "use"),
+    "linkspan.types.messages": (
+        "CallToolParams",
+        "CompleteParams",
+        "CompleteResult",
+        "Completion",
+        "GetPromptParams",
+        "GetPromptResult",
+        "ListParams",
+        "ListPromptsResult",
+        "ListResourceTemplatesResult",
+        "ListResourcesResult",
+        "ListToolsResult",
+        "ReadResourceParams",
+        "ReadResourceResult",
+        "SetLevelParams",
+        "SubscribeParams",
+    ),
     "linkspan.wire.redaction": ("neutral",),
     "linkspan.revisions": ("LATEST", "LEGACY", "MODERN", "supported_versions"),
 }
@@ -174,7 +254,11 @@ def public() -> dict[str, list[str]]:
     """Return the public names by the module that they are imported from, each once."""
     found = {"linkspan": list(linkspan.__all__)}
     for path, names in MODULES.items():
-        found[path] = [name for name in names or import_module(path).__all__ if name not in linkspan.__all__]
+        found[path] = [
+            name
+            for name in names or import_module(path).__all__
+            if name not in linkspan.__all__
+        ]
     return found
 
 
@@ -185,17 +269,29 @@ def api() -> str:
         home = getattr(getattr(linkspan, name), "__module__", None) or ""
         if home == "linkspan":  # the name that people import it by
             home = "linkspan.server"
-        title = next(title for prefix, title in GROUPS.items() if home.startswith(prefix))
+        title = next(
+            title for prefix, title in GROUPS.items() if home.startswith(prefix)
+        )
         found[title].append(name)
-    parts = ["# The API\n\nImport names from `linkspan`, or from the module that the heading names.\n"]
+    parts = [
+        "# The API\n\nImport names from `linkspan`, or from the module that the heading names.\n"
+    ]
     for title, names in found.items():
         if names:
-            parts += [f"\n## {title}\n\n```{{eval-rst}}\n", *map(directive, sorted(names)), "```\n"]
+            parts += [
+                f"\n## {title}\n\n```{{eval-rst}}\n",
+                *map(directive, sorted(names)),
+                "```\n",
+            ]
     for path, names in public().items():
         if path != "linkspan":
             module = import_module(path)
             shown = [directive(name, module) for name in sorted(names)]
-            parts += [f"\n## {path}\n\n{first_line(module)}\n\n```{{eval-rst}}\n", *shown, "```\n"]
+            parts += [
+                f"\n## {path}\n\n{first_line(module)}\n\n```{{eval-rst}}\n",
+                *shown,
+                "```\n",
+            ]
     return "".join(parts)
 
 
@@ -208,10 +304,24 @@ def directive(name: str, module: ModuleType = linkspan) -> str:
     """Return what shows one name of a module."""
     value = getattr(module, name)
     if inspect.isclass(value):
-        public = {getattr(linkspan, each) for each in linkspan.__all__ if inspect.isclass(getattr(linkspan, each))}
-        own = [each for each, member in inspect.getmembers(value, inspect.isclass) if member in public]
-        more = f"   :exclude-members: {', '.join(own)}\n" if own else ""  # they have their own places
-        more += "" if issubclass(value, Exception) else "   :inherited-members: Struct, dict, object\n"
+        public = {
+            getattr(linkspan, each)
+            for each in linkspan.__all__
+            if inspect.isclass(getattr(linkspan, each))
+        }
+        own = [
+            each
+            for each, member in inspect.getmembers(value, inspect.isclass)
+            if member in public
+        ]
+        more = (
+            f"   :exclude-members: {', '.join(own)}\n" if own else ""
+        )  # they have their own places
+        more += (
+            ""
+            if issubclass(value, Exception)
+            else "   :inherited-members: Struct, dict, object\n"
+        )
         return f".. autoclass:: {module.__name__}.{name}\n   :members:\n{more}\n"
     if inspect.isroutine(value):
         return f".. autofunction:: {module.__name__}.{name}\n\n"
@@ -223,19 +333,34 @@ def directive(name: str, module: ModuleType = linkspan) -> str:
 def data_docstring(name: str, module: ModuleType) -> str:
     """Return the string that follows an assignment, from the module of the package that makes it."""
     value = getattr(module, name)
-    for path in (module.__name__, *sorted(each for each in sys.modules if each.startswith("linkspan."))):
+    for path in (
+        module.__name__,
+        *sorted(each for each in sys.modules if each.startswith("linkspan.")),
+    ):
         if getattr(sys.modules[path], name, None) is not value:
             continue
         body = ast.parse(inspect.getsource(sys.modules[path])).body
         for node, after in itertools.pairwise(body):
-            targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", ())
-            is_it = any(isinstance(target, ast.Name) and target.id == name for target in targets)
-            if is_it and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            targets = (
+                [node.target]
+                if isinstance(node, ast.AnnAssign)
+                else getattr(node, "targets", ())
+            )
+            is_it = any(
+                isinstance(target, ast.Name) and target.id == name for target in targets
+            )
+            if (
+                is_it
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
                 return str(after.value.value)
     return ""
 
 
-def to_rst(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+def to_rst(
+    _app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
+) -> None:
     """Turn a docstring into reStructuredText: names in backticks are code, and no other sign means anything."""
     out: list[str] = []
     for line in lines:
@@ -246,7 +371,11 @@ def to_rst(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines
             out.append(line)
             continue
         spans = re.split(r"(`[^`]+`)", line)
-        out.append("".join(f"`{each}`" if each.startswith("`") else escaped(each) for each in spans))
+        out.append(
+            "".join(
+                f"`{each}`" if each.startswith("`") else escaped(each) for each in spans
+            )
+        )
     lines[:] = out
 
 
@@ -264,9 +393,16 @@ ERRORS = re.compile(
 def template(node: ast.expr) -> str | None:
     """Return a text of the sources; `…` stands for what is filled in. None for what is not a text."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        return "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "…"
+            for part in node.values
+        )
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return re.sub(r"(?<!\{)\{\w*\}(?!\})", "…", node.value).replace("{{", "{").replace("}}", "}")
+        return (
+            re.sub(r"(?<!\{)\{\w*\}(?!\})", "…", node.value)
+            .replace("{{", "{")
+            .replace("}}", "}")
+        )
     return None
 
 
@@ -277,11 +413,17 @@ def texts_of_errors() -> dict[str, set[tuple[str, str]]]:
     for path in sorted(home.rglob("*.py")):
         package = path.relative_to(home).parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
+            if not isinstance(node, ast.Call) or not isinstance(
+                node.func, ast.Name | ast.Attribute
+            ):
                 continue
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            texts = [template(each) for each in node.args] if ERRORS.fullmatch(name) else []
-            found.setdefault(package, set()).update((name, text) for text in texts if text and " " in text)
+            texts = (
+                [template(each) for each in node.args] if ERRORS.fullmatch(name) else []
+            )
+            found.setdefault(package, set()).update(
+                (name, text) for text in texts if text and " " in text
+            )
     return {package: texts for package, texts in found.items() if texts}
 
 
@@ -289,9 +431,19 @@ def error_texts() -> str:
     """Return the tables of all texts of errors."""
     parts: list[str] = []
     for package, texts in texts_of_errors().items():
-        shown = (text.replace("`", "'").replace("|", "\\|").replace("\n", " ").strip() for _, text in sorted(texts))
-        lines = [f"| `{name}` | `{text}` |" for (name, _), text in zip(sorted(texts), shown, strict=True)]
-        parts += [f"\n## {package}\n\n| error | text |\n|---|---|\n", "\n".join(lines), "\n"]
+        shown = (
+            text.replace("`", "'").replace("|", "\\|").replace("\n", " ").strip()
+            for _, text in sorted(texts)
+        )
+        lines = [
+            f"| `{name}` | `{text}` |"
+            for (name, _), text in zip(sorted(texts), shown, strict=True)
+        ]
+        parts += [
+            f"\n## {package}\n\n| error | text |\n|---|---|\n",
+            "\n".join(lines),
+            "\n",
+        ]
     return "".join(parts)
 
 
@@ -304,11 +456,17 @@ def contents(pages: Path) -> str:
     """Return the chapters for the side of each page."""
     parts: list[str] = []
     known = {each for names in ORDER.values() for each in names}
-    more = sorted(each.stem for each in pages.glob("*.md") if each.stem not in known and each.stem != "index")
+    more = sorted(
+        each.stem
+        for each in pages.glob("*.md")
+        if each.stem not in known and each.stem != "index"
+    )
     for title, names in {**ORDER, "More": more}.items():
         if names:
             entries = "\n".join(entry(pages / f"{name}.md") for name in names)
-            parts.append(f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{entries}\n```\n")
+            parts.append(
+                f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{entries}\n```\n"
+            )
     return "".join(parts)
 
 
@@ -331,11 +489,46 @@ def complete(app: Any, docname: str, source: list[str]) -> None:
     elif docname == "error-texts":
         source[0] += error_texts()
     elif docname == "decisions/index":
-        names = sorted(each.stem for each in Path(app.srcdir, "decisions").glob("0*.md"))
+        names = sorted(
+            each.stem for each in Path(app.srcdir, "decisions").glob("0*.md")
+        )
         source[0] += "\n```{toctree}\n:maxdepth: 1\n\n" + "\n".join(names) + "\n```\n"
+
+
+def llms(pages: Path) -> tuple[str, str]:
+    """Return what models read of the site: a list of the pages by chapter, and all of them in one text."""
+    home = (pages / "index.md").read_text()
+    first = home.split("\n\n")[1]
+    parts = [f"# {project}\n\n> {first}\n"]
+    texts = [home]
+    for title, names in ORDER.items():
+        parts.append(f"\n## {title}\n\n")
+        for name in names:
+            text = (pages / f"{name}.md").read_text()
+            heading = text.partition("\n")[0].removeprefix("# ")
+            parts.append(f"- [{heading}]({name}.html)\n")
+            texts.append(text)
+    return "".join(parts), "\n\n".join(texts)
+
+
+def write_llms(app: Any, problem: Exception | None) -> None:
+    """Write both beside the pages of the site."""
+    if problem is None and app.builder.name == "html":
+        for name, text in zip(
+            ("llms.txt", "llms-full.txt"), llms(Path(app.srcdir)), strict=True
+        ):
+            (Path(app.outdir) / name).write_text(text)
+
+
+def add_asked(app: Any, doctree: Any) -> None:
+    """Let the search find a page by the words in which people ask for it."""
+    if words := ASKED.get(app.env.docname):
+        doctree += nodes.meta(name="keywords", content=", ".join(words.split()))
 
 
 def setup(app: Any) -> None:
     """Connect the above to the builder."""
+    app.connect("build-finished", write_llms)
     app.connect("source-read", complete)
+    app.connect("doctree-read", add_asked)
     app.connect("autodoc-process-docstring", to_rst)

@@ -33,8 +33,19 @@ def serving(page: Path, file: str) -> Iterator[str]:
     with TemporaryDirectory() as folder:
         for block in BLOCK.finditer(page.read_text()):
             write_file(block, Path(folder), PORT)
-        command = [sys.executable, "-m", "linkspan", "run", "--http", "--port", str(reserve_port()), file]
-        with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as server:
+        command = [
+            sys.executable,
+            "-m",
+            "linkspan",
+            "run",
+            "--http",
+            "--port",
+            str(reserve_port()),
+            file,
+        ]
+        with subprocess.Popen(
+            command, cwd=folder, stderr=subprocess.PIPE, text=True
+        ) as server:
             assert server.stderr is not None
             try:
                 yield server.stderr.readline().split()[-1]
@@ -48,9 +59,17 @@ def drawn(session: str) -> str:
     wide, high = max(map(len, lines)) * 7.85 + 40, len(lines) * 18 + 58
     rows = []
     for number, line in enumerate(lines):
-        shown, typed = found.groups() if (found := TYPED_TEXT.match(line)) else (line, "")
-        words = f'{escape(shown)}<tspan class="typed">{escape(typed)}</tspan>' if typed else escape(shown)
-        rows.append(f'<text x="20" y="{number * 18 + 56}" xml:space="preserve">{words}</text>')
+        shown, typed = (
+            found.groups() if (found := TYPED_TEXT.match(line)) else (line, "")
+        )
+        words = (
+            f'{escape(shown)}<tspan class="typed">{escape(typed)}</tspan>'
+            if typed
+            else escape(shown)
+        )
+        rows.append(
+            f'<text x="20" y="{number * 18 + 56}" xml:space="preserve">{words}</text>'
+        )
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high}" role="img">',
@@ -67,7 +86,11 @@ def drawn(session: str) -> str:
 def chat() -> str:
     """Return the picture of the chat of the tutorial, up to its first answer."""
     blocks = BLOCK.finditer((DOCS / "tutorial-3-chat.md").read_text())
-    session = next(each["text"] for each in blocks if "linkspan chat" in each["text"] and each["kind"] == "console")
+    session = next(
+        each["text"]
+        for each in blocks
+        if "linkspan chat" in each["text"] and each["kind"] == "console"
+    )
     return drawn(session.partition("\n> yes")[0])
 
 
@@ -75,21 +98,67 @@ def main() -> None:
     """Take all pictures."""
     PICTURES.mkdir(exist_ok=True)
     (PICTURES / "chat.svg").write_text(chat())
-    with serving(DOCS / "tutorial-1-server.md", "ferries.py") as url, chromium() as browser:
-        page = browser.new_page(viewport={"width": 760, "height": 1200}, color_scheme="light")
+    with (
+        serving(DOCS / "tutorial-1-server.md", "ferries.py") as url,
+        chromium() as browser,
+    ):
+        page = browser.new_page(
+            viewport={"width": 760, "height": 1200}, color_scheme="light"
+        )
         page.goto(url)
-        tool = page.locator(".item", has=page.get_by_role("heading", name="departures", exact=True))
+        tool = page.locator(
+            ".item", has=page.get_by_role("heading", name="departures", exact=True)
+        )
         tool.locator("> summary").click()
         tool.locator("li[data-name=port]").locator("textarea, input").fill("Oban")
         tool.get_by_role("button", name="Call", exact=True).click()
         tool.get_by_text("18:00").first.wait_for()
         page.evaluate("document.activeElement.blur()")
         page.evaluate(
-            "port => { document.querySelector('pre code, pre').textContent = `http://127.0.0.1:${port}/mcp` }", PORT
+            "port => { document.querySelector('pre code, pre').textContent = `http://127.0.0.1:${port}/mcp` }",
+            PORT,
         )
         end = tool.evaluate("element => element.getBoundingClientRect().bottom")
-        page.screenshot(path=PICTURES / "tutorial-server.png", clip={"x": 0, "y": 0, "width": 760, "height": end + 30})
+        page.screenshot(
+            path=PICTURES / "tutorial-server.png",
+            clip={"x": 0, "y": 0, "width": 760, "height": end + 30},
+        )
+
+
+def workbench() -> None:
+    """Take the picture of the workbench, with a crash on its call."""
+    with TemporaryDirectory() as folder, chromium() as browser:
+        for block in BLOCK.finditer((DOCS / "tutorial-1-server.md").read_text()):
+            write_file(block, Path(folder), PORT)
+        command = [
+            sys.executable,
+            "-m",
+            "linkspan",
+            "dev",
+            "--no-open",
+            "--no-history",
+            "--port",
+            str(reserve_port()),
+            "ferries.py",
+        ]
+        with subprocess.Popen(
+            command, cwd=folder, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            page = browser.new_page(
+                viewport={"width": 1280, "height": 640}, color_scheme="light"
+            )
+            page.goto(url)
+            page.locator("#list .row").first.click()
+            page.locator("#work textarea").first.fill("Atlantis")
+            page.locator("#work form button[type=submit]").click()
+            page.locator("#work .out .good, #work .out .bad").first.wait_for()
+            page.evaluate("document.activeElement.blur()")
+            page.screenshot(path=PICTURES / "dev.png")
+            process.terminate()
 
 
 if __name__ == "__main__":
     main()
+    workbench()

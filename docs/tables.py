@@ -18,16 +18,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from linkspan.cli.main import VERBS, Described
+from linkspan.checks.requirement import REQUIREMENTS
+from linkspan.checks.running import REQUIRING
+from linkspan.cli.main import VERBS, ParserShown
 from linkspan.cli.main import main as command_line
+from linkspan.contract.comparing import RULES
+from linkspan.contract.linting import RULES as LINT_RULES
 from linkspan.core.http_checks import HttpPolicy
+from linkspan.doctor.verdicts import FAULTS
 from linkspan.flows.state import CLIENT_LIMITS, Timeouts
-from linkspan.host.conversation import Bounds
+from linkspan.host.conversation import TurnBounds
 from linkspan.host.models import Backoff, ModelTimeouts
 from linkspan.revisions import METHODS, REVISIONS
 from linkspan.revisions.record import Revision
 from linkspan.server.configuration import Profile
-from linkspan.stores.port import Bounds as LogBounds
+from linkspan.stores.port import Bounds
 from linkspan.types.base import Implementation
 from linkspan.wire.values import Limits
 
@@ -47,7 +52,11 @@ class Fixed(NamedTuple):
 
 FIXED = (
     Fixed(
-        "serve.stdio", "GRACE", "s", "calls that run when stdin ends", "a client that left does not read their results"
+        "serve.stdio",
+        "GRACE",
+        "s",
+        "calls that run when stdin ends",
+        "a client that left does not read their results",
     ),
     Fixed(
         "serve.stdio",
@@ -84,16 +93,48 @@ FIXED = (
         "results that `max_result=` keeps as links",
         "they are kept in memory",
     ),
-    Fixed("server.large_results", "TTL", "s", "how long such a link is valid", "a model reads it in the same turn"),
     Fixed(
-        "server.completion", "MAX_VALUES", "values", "suggestions of one completion", "the specification's own limit"
+        "server.large_results",
+        "TTL",
+        "s",
+        "how long such a link is valid",
+        "a model reads it in the same turn",
     ),
-    Fixed("server.uri_template", "MAX_URI", "characters", "a URI to read", "matching stays linear in its length"),
     Fixed(
-        "server.tools", "_LONGEST_NAME", "characters", "the name of a tool or prompt", "the specification's own limit"
+        "server.completion",
+        "MAX_VALUES",
+        "values",
+        "suggestions of one completion",
+        "the specification's own limit",
     ),
-    Fixed("schema.document", "_DEEPEST", "levels", "nesting of an input schema", "recursion of readers"),
-    Fixed("schema.document", "_MOST", "parts", "parts of an input schema", "checks take time in proportion"),
+    Fixed(
+        "server.uri_template",
+        "MAX_URI",
+        "characters",
+        "a URI to read",
+        "matching stays linear in its length",
+    ),
+    Fixed(
+        "server.tools",
+        "_LONGEST_NAME",
+        "characters",
+        "the name of a tool or prompt",
+        "the specification's own limit",
+    ),
+    Fixed(
+        "schema.document",
+        "_DEEPEST",
+        "levels",
+        "nesting of an input schema",
+        "recursion of readers",
+    ),
+    Fixed(
+        "schema.document",
+        "_MOST",
+        "parts",
+        "parts of an input schema",
+        "checks take time in proportion",
+    ),
     Fixed(
         "schema.problems",
         "_MOST_PROBLEMS",
@@ -122,8 +163,20 @@ FIXED = (
         "the `WWW-Authenticate` header of a response",
         "any server may send one, and reading it takes time",
     ),
-    Fixed("auth.verifying", "_LEEWAY", "s", "difference between two clocks", "clocks of servers differ"),
-    Fixed("auth.verifying", "LONGEST", "s", "how long a verified token is remembered", "a revoked one goes on so long"),
+    Fixed(
+        "auth.verifying",
+        "_LEEWAY",
+        "s",
+        "difference between two clocks",
+        "clocks of servers differ",
+    ),
+    Fixed(
+        "auth.verifying",
+        "LONGEST",
+        "s",
+        "how long a verified token is remembered",
+        "a revoked one goes on so long",
+    ),
     Fixed(
         "serve.guarding",
         "_LOOK_AGAIN",
@@ -131,7 +184,13 @@ FIXED = (
         "until the token of a stream that only listens is verified again",
         "a revoked one is noticed within a minute",
     ),
-    Fixed("auth.proofs", "_WINDOW", "s", "age of a DPoP proof or nonce", "a captured proof must not stay valid"),
+    Fixed(
+        "auth.proofs",
+        "_WINDOW",
+        "s",
+        "age of a DPoP proof or nonce",
+        "a captured proof must not stay valid",
+    ),
     Fixed(
         "auth.proofs",
         "_MOST_OF_KEY",
@@ -153,18 +212,121 @@ FIXED = (
         "how long metadata and keys are kept",
         "keys rotate; an unknown one is asked for earlier",
     ),
-    Fixed("auth.tokens", "_EARLY", "s", "before its end, a token is renewed", "it must outlast the request"),
-    Fixed("cli.trace", "_MAX_LINE", "bytes", "a line that `trace` records", "the same as a client's messages"),
+    Fixed(
+        "auth.tokens",
+        "_EARLY",
+        "s",
+        "before its end, a token is renewed",
+        "it must outlast the request",
+    ),
+    Fixed(
+        "openapi.reading",
+        "MAX_BYTES",
+        "bytes",
+        "an OpenAPI document",
+        "it is held in memory",
+    ),
+    Fixed(
+        "openapi.reading",
+        "MAX_OPERATIONS",
+        "operations",
+        "those of one document",
+        "the largest public ones have 1,300",
+    ),
+    Fixed(
+        "openapi.reading",
+        "MAX_ARGUMENTS",
+        "arguments",
+        "those of one operation",
+        "a model fills in a few",
+    ),
+    Fixed(
+        "openapi.schemas",
+        "MAX_NODES",
+        "parts",
+        "schemas of one operation",
+        "references can multiply",
+    ),
+    Fixed(
+        "openapi.schemas",
+        "MAX_DEPTH",
+        "levels",
+        "the same, by nesting",
+        "recursion of readers",
+    ),
+    Fixed(
+        "openapi.curation",
+        "MAX_TOOLS",
+        "tools",
+        "operations that are tools without a choice",
+        "a model works with a few",
+    ),
+    Fixed(
+        "openapi.curation",
+        "MAX_TOKENS",
+        "tokens",
+        "the same, by tokens",
+        "they are in each conversation",
+    ),
+    Fixed(
+        "openapi.calling",
+        "MAX_RESPONSE",
+        "bytes",
+        "a response of an API; `max_response=` changes it",
+        "it is held in memory",
+    ),
+    Fixed(
+        "openapi.calling",
+        "TIMEOUT",
+        "s",
+        "a request to an API; `timeout=` changes it",
+        "a call waits for it",
+    ),
+    Fixed(
+        "openapi.calling",
+        "CONCURRENCY",
+        "requests",
+        "those to one API at the same time; `concurrency=` changes it",
+        "an API must not be flooded",
+    ),
+    Fixed(
+        "openapi.calling",
+        "MAX_WAITING",
+        "calls",
+        "calls that wait for their turn",
+        "further ones are refused",
+    ),
+    Fixed(
+        "openapi.answers",
+        "MAX_ERROR",
+        "characters",
+        "what an API says of a failure",
+        "a model reads it",
+    ),
+    Fixed(
+        "openapi.in_process",
+        "MAX_RUNNING",
+        "calls",
+        "calls of an application that have not ended, in the background included",
+        "further ones are refused",
+    ),
+    Fixed(
+        "cli.trace",
+        "_MAX_LINE",
+        "bytes",
+        "a line that `trace` records",
+        "the same as a client's messages",
+    ),
 )
 
 SETTINGS: dict[str, object] = {
     "timeouts": Timeouts(),
     "limits": Limits(),
     "http": HttpPolicy(),
-    "host": Bounds(),
+    "host": TurnBounds(),
     "models": ModelTimeouts(),
     "backoff": Backoff(),
-    "logs": LogBounds(),
+    "logs": Bounds(),
 }
 """The settings that are bounds, by the name of their table."""
 
@@ -190,7 +352,11 @@ def amount(value: object) -> str:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return f"`{value!r}`"
     for unit, size in (("MiB", 1024 * 1024), ("KiB", 1024)):
-        if isinstance(value, int) and value >= max(size, _FEWEST_BYTES) and value % size == 0:
+        if (
+            isinstance(value, int)
+            and value >= max(size, _FEWEST_BYTES)
+            and value % size == 0
+        ):
             return f"{value // size:,} {unit}"
     return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
 
@@ -198,7 +364,9 @@ def amount(value: object) -> str:
 def rows(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """Return a table."""
     lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in line)} |" for line in lines)
+    return "\n".join(
+        f"| {' | '.join(' '.join(cell.split()) for cell in line)} |" for line in lines
+    )
 
 
 def settings(values: Any, only: str = "") -> str:
@@ -208,8 +376,16 @@ def settings(values: Any, only: str = "") -> str:
     for name, words in about.items():
         value: object = getattr(values, name)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if name.startswith(only) and (is_number or (value is None and name.startswith("max_"))):
-            found.append((f"`{name}`", amount(value) if value is not None else "none", words.replace("|", "\\|")))
+        if name.startswith(only) and (
+            is_number or (value is None and name.startswith("max_"))
+        ):
+            found.append(
+                (
+                    f"`{name}`",
+                    amount(value) if value is not None else "none",
+                    words.replace("|", "\\|"),
+                )
+            )
     return rows(("name", "default", "what it bounds"), found)
 
 
@@ -219,7 +395,13 @@ def fixed() -> str:
     for each in FIXED:
         value = getattr(import_module(f"linkspan.{each.module}"), each.name)
         shown = amount(value)
-        lines.append((each.bounds, shown if shown.endswith("iB") else f"{shown} {each.unit}", each.reason))
+        lines.append(
+            (
+                each.bounds,
+                shown if shown.endswith("iB") else f"{shown} {each.unit}",
+                each.reason,
+            )
+        )
     return rows(("what", "limit", "reason"), lines)
 
 
@@ -227,23 +409,32 @@ def verb(name: str) -> str:
     """Return the arguments and options of one verb."""
     parser = parser_of(name)
     lines = [f"{parser.description}\n\n```\n{parser.prog} {usage(parser)}\n```\n"]
-    shown = [each for each in parser._actions if each.help != "==SUPPRESS==" and each.dest != "help"]
+    shown = [
+        each
+        for each in parser._actions
+        if each.help != "==SUPPRESS==" and each.dest != "help"
+    ]
     cells = [
         (
-            ", ".join(f"`{each}{f' {metavar(action)}' if metavar(action) else ''}`" for each in action.option_strings)
+            ", ".join(
+                f"`{each}{f' {metavar(action)}' if metavar(action) else ''}`"
+                for each in action.option_strings
+            )
             or f"`{metavar(action)}`",
             (action.help or "").replace("|", "\\|").replace("%%", "%"),
         )
         for action in shown
     ]
-    return "".join(lines) + ("\n" + rows(("argument", "meaning"), cells) if cells else "")
+    return "".join(lines) + (
+        "\n" + rows(("argument", "meaning"), cells) if cells else ""
+    )
 
 
 def parser_of(name: str) -> ArgumentParser:
     """Return the parser of a verb."""
     try:
         command_line([name, "--describe"])
-    except Described as described:
+    except ParserShown as described:
         return described.parser
     raise AssertionError(f"{name} has no --describe")
 
@@ -254,7 +445,9 @@ def metavar(action: Any) -> str:
         return ""
     if action.choices and action.metavar is None:
         return "{" + ",".join(map(str, action.choices)) + "}"
-    found = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    found = action.metavar or (
+        action.dest.upper() if action.option_strings else action.dest
+    )
     return str(found if isinstance(found, str) else found[0])
 
 
@@ -287,19 +480,34 @@ def has(method: str, revision: Revision) -> str:
 
 def methods() -> str:
     """Return which revision has which request."""
-    every = sorted(METHODS.union(*(each.server_requests for each in REVISIONS.values())))
-    return rows(("request", *REVISIONS), ((f"`{each}`", *dates(partial(has, each))) for each in every))
+    every = sorted(
+        METHODS.union(*(each.server_requests for each in REVISIONS.values()))
+    )
+    return rows(
+        ("request", *REVISIONS),
+        ((f"`{each}`", *dates(partial(has, each))) for each in every),
+    )
 
 
 def notifications() -> str:
     """Return which revision has which notification."""
 
     def sender(name: str, revision: Revision) -> str:
-        sides = {"client": revision.client_notifications, "server": revision.server_notifications}
+        sides = {
+            "client": revision.client_notifications,
+            "server": revision.server_notifications,
+        }
         return ", ".join(side for side, names in sides.items() if name in names)
 
-    every = {name for each in REVISIONS.values() for name in each.client_notifications | each.server_notifications}
-    return rows(("notification", *REVISIONS), ((f"`{each}`", *dates(partial(sender, each))) for each in sorted(every)))
+    every = {
+        name
+        for each in REVISIONS.values()
+        for name in each.client_notifications | each.server_notifications
+    }
+    return rows(
+        ("notification", *REVISIONS),
+        ((f"`{each}`", *dates(partial(sender, each))) for each in sorted(every)),
+    )
 
 
 def facts() -> str:
@@ -310,17 +518,33 @@ def facts() -> str:
         value = getattr(revision, name)
         if isinstance(value, bool):
             return "yes" if value else "no"
-        return ", ".join(sorted(map(str, value))) if isinstance(value, frozenset) else str(value)
+        return (
+            ", ".join(sorted(map(str, value)))
+            if isinstance(value, frozenset)
+            else str(value)
+        )
 
-    names = [each for each in Revision.__struct_fields__ if each not in _SHOWN_ELSEWHERE]
+    names = [
+        each for each in Revision.__struct_fields__ if each not in _SHOWN_ELSEWHERE
+    ]
     return rows(
         ("what", *REVISIONS),
-        ((about.get(each, each.replace("_", " ")), *dates(partial(shown, each))) for each in names),
+        (
+            (about.get(each, each.replace("_", " ")), *dates(partial(shown, each)))
+            for each in names
+        ),
     )
 
 
 _SHOWN_ELSEWHERE = frozenset(
-    ("date", "requests", "server_requests", "client_notifications", "server_notifications", "new_fields")
+    (
+        "date",
+        "requests",
+        "server_requests",
+        "client_notifications",
+        "server_notifications",
+        "new_fields",
+    )
 )
 
 
@@ -330,10 +554,15 @@ def fields() -> str:
         (
             date,
             f"`{shape.__name__}`",
-            ", ".join(f"`{shape.__struct_encode_fields__[place(shape, each)]}`" for each in new),
+            ", ".join(
+                f"`{shape.__struct_encode_fields__[place(shape, each)]}`"
+                for each in new
+            ),
         )
         for date, revision in REVISIONS.items()
-        for shape, new in sorted(revision.new_fields.items(), key=lambda each: each[0].__name__)
+        for shape, new in sorted(
+            revision.new_fields.items(), key=lambda each: each[0].__name__
+        )
     ]
     return rows(("revision", "shape", "new members"), lines)
 
@@ -342,11 +571,62 @@ def place(shape: Any, name: str) -> int:
     return list(shape.__struct_fields__).index(name)
 
 
+def changes() -> str:
+    """Return the rules by which changes of a contract are judged."""
+    return rows(
+        ["rule", "level", "what changed"],
+        ([code, level, what] for code, (level, what) in RULES.items()),
+    )
+
+
+def faults() -> str:
+    """Return the faults that the doctor looks for."""
+    return rows(["fault", "what it is"], FAULTS.items())
+
+
+def requirements() -> str:
+    """Return what `linkspan check` looks at."""
+    assert REQUIRING
+    eras = {("legacy",): "with a handshake", ("modern",): "without a handshake"}
+
+    def where(eras_of: str, transports: tuple[str, ...]) -> str:
+        return ", ".join(
+            filter(None, [eras_of, transports[0] if len(transports) == 1 else ""])
+        )
+
+    return rows(
+        ["requirement", "what a server does", "strength", "where"],
+        (
+            [
+                each.id,
+                each.words,
+                each.strength,
+                where(eras.get(each.eras, ""), each.transports),
+            ]
+            for each in sorted(REQUIREMENTS, key=lambda each: each.id)
+        ),
+    )
+
+
+def lint_rules() -> str:
+    """Return the rules that judge a server."""
+    return rows(
+        ["rule", "level", "demands that"],
+        ([code, level, what] for code, (level, what) in LINT_RULES.items()),
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     **{name: partial(settings, values) for name, values in SETTINGS.items()},
     "tasks": partial(settings, Profile(Implementation("server", "1")), "max_task"),
-    "client-limits": lambda: f"`max_line_bytes` of a client is {amount(CLIENT_LIMITS.max_line_bytes)}.",
+    "client-limits": lambda: (
+        f"`max_line_bytes` of a client is {amount(CLIENT_LIMITS.max_line_bytes)}."
+    ),
     "fixed": fixed,
+    "changes": changes,
+    "faults": faults,
+    "requirements": requirements,
+    "lint": lint_rules,
     "commands": commands,
     "methods": methods,
     "notifications": notifications,
@@ -357,12 +637,19 @@ TABLES: dict[str, Callable[[], str]] = {
 
 def filled(text: str) -> str:
     """Return a page with its tables."""
-    return PLACE.sub(lambda found: f"<!-- table: {found[1]} -->\n\n{TABLES[found[1]]()}\n\n<!-- end -->", text)
+    return PLACE.sub(
+        lambda found: (
+            f"<!-- table: {found[1]} -->\n\n{TABLES[found[1]]()}\n\n<!-- end -->"
+        ),
+        text,
+    )
 
 
 def with_tables() -> Iterator[Path]:
     """Yield the pages that have tables of the code."""
-    yield from (page for page in sorted(PAGES.glob("*.md")) if PLACE.search(page.read_text()))
+    yield from (
+        page for page in sorted(PAGES.glob("*.md")) if PLACE.search(page.read_text())
+    )
 
 
 if __name__ == "__main__":
