@@ -260,7 +260,7 @@ def test_a_pattern_is_matched_in_linear_time_or_not_at_all(
     assert matches is not None
     seconds, found = timed(matches, text)
     assert not found
-    assert seconds < 2
+    assert seconds < 10
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
     assert linear_matcher(pattern) is None
 

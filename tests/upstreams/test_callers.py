@@ -227,12 +227,12 @@ def test_a_server_that_hangs_is_waited_for_once() -> None:
     def own() -> str:
         return "own"
 
-    server.mount(["sleep", "60"], "hung", list_timeout=1.0)
+    server.mount(["sleep", "60"], "hung", list_timeout=4.0)
     with SyncClient(server, max_cached_bytes=0) as client:
         assert [each.name for each in client.list_tools()] == ["own"]
         began = time.monotonic()
         assert [each.name for each in client.list_tools()] == ["own"]
-        assert time.monotonic() - began < 0.9
+        assert time.monotonic() - began < 3.5
 
 
 def test_a_function_of_the_context_gives_each_caller_their_own_token() -> None:
