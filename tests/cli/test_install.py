@@ -348,3 +348,29 @@ def test_a_command_that_needs_another_version_of_its_sdk_is_offered_exec(
     said = capsys.readouterr().err
     assert (f"imports {module}, which" in said) is offers
     assert (f"`linkspan install cursor -- linkspan exec {script} --fast`" in said) is offers
+
+
+@pytest.mark.skipif(os.name == "nt", reason="commands are programs there, not scripts")
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("linkspan exec mcp-server-time --local-timezone Europe/Oslo", "mcp-server-time"),
+        (
+            "linkspan exec --as mcp1 --keep=fastmcp awslabs.document-loader-mcp-server",
+            "awslabs.document-loader-mcp-server",
+        ),
+        ("python -m linkspan exec dice.py exec", "dice"),
+        ("uvx --from mcp-server-git --with linkspan-compat linkspan exec mcp-server-git", "mcp-server-git"),
+        ("linkspan run tools/dice.py --as fastmcp3", "dice"),
+        ("linkspan dev", "linkspan"),
+        ("server.exe exec dice", "server"),
+    ],
+)
+def test_the_name_of_an_entry_is_that_of_the_program_that_is_run(home: Path, command: str, name: str) -> None:
+    words = command.split()
+    program = home / "bin" / words[0]
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert install(["cursor", "--yes", "--", str(program), *words[1:]]) == 0
+    assert list(read_config(written("Cursor"))) == [name]

@@ -20,6 +20,7 @@ from linkspan.cli.config_edit import CannotEdit, has_entry, with_entry, without_
 from linkspan.cli.forms import web_url
 from linkspan.cli.main import parser_for
 from linkspan.cli.options import REPEATABLE, WrongUse, header, near, split, variable
+from linkspan.cli.other_sdks import missing_module, program_name
 from linkspan.cli.session import REFUSED, WRONG_USE
 from linkspan.cli.terminal import dump
 from linkspan.client.config import config_path
@@ -113,8 +114,6 @@ def install(arguments: Sequence[str]) -> int:
 
 def _offer_exec(host: str, command: Sequence[str] | None, entry: JSONObject) -> None:
     """Warn where a command would not start, since it needs another version of its SDK, and name the line to use."""
-    from linkspan.cli.other_sdks import missing_module
-
     missing = missing_module(entry["command"]) if command else None
     if command and missing is not None:
         problem = f"{command[0]} imports {missing}, which the version of its SDK beside it does not have"
@@ -213,7 +212,7 @@ def _described(host: HostFormat, server: str | None, command: Sequence[str] | No
             raise WrongUse(f"there is no command {command[0]!r}" if command else "a command must follow --")
         files = {each for each in command[1:] if re.search(r"[./\\]", each) and os.path.exists(each)}
         args = [os.path.abspath(each) if each in files else each for each in command[1:]]
-        return Path(command[0]).stem, {"command": os.path.abspath(found), "args": args}
+        return program_name(command), {"command": os.path.abspath(found), "args": args}
     assert server is not None
     if "://" not in server:
         path, wanted = split_object(server) if not os.path.exists(server) else (server, "")

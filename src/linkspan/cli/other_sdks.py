@@ -1,17 +1,47 @@
-"""Whether an installed command needs another version of its SDK than is beside it: found by reading, not by running it."""
+"""Programs of other SDKs: whether one needs another version than is beside it, found by reading; and what one is called."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["missing_module"]
+__all__ = ["missing_module", "program_name"]
 
 _STARTS: Final = re.compile(r"^(?:from|import) (?!re\b|sys\b)(\w+)", re.MULTILINE)
 _IMPORTS: Final = re.compile(r"^\s*(?:from|import) ((?:mcp|fastmcp)(?:\.\w+)*)", re.MULTILINE)
 _MAX_FILES: Final = 400
+_SUFFIXES: Final = frozenset(
+    {".py", ".pyw", ".exe", ".cmd", ".bat", ".sh", ".ps1", ".js", ".mjs", ".cjs", ".ts", ".jar"}
+)
+_EXEC_VALUES: Final = frozenset({"--as", "--keep"})
+"""Options of `linkspan exec` that a value follows."""
+
+
+def program_name(command: Sequence[str]) -> str:
+    """Return what a command runs, without folder and file type; behind `linkspan exec` and `linkspan run`, their program.
+
+    `command` has at least one word.
+    """
+    found = command[0]
+    for number, word in enumerate(command[:-1]):
+        if word in ("exec", "run") and number and Path(command[number - 1]).stem == "linkspan":
+            found = _behind(command[number + 1 :]) or found
+            break
+    path = Path(found)
+    return path.stem if path.suffix.lower() in _SUFFIXES else path.name
+
+
+def _behind(arguments: Sequence[str]) -> str | None:
+    """Return the first word that is no option of `linkspan exec` or `linkspan run`."""
+    rest = iter(arguments)
+    for word in rest:
+        if not word.startswith("-"):
+            return word
+        if word in _EXEC_VALUES:
+            next(rest, None)
+    return None
 
 
 def missing_module(command: str) -> str | None:
