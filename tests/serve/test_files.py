@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -260,6 +261,32 @@ def test_a_subscriber_learns_of_a_file_that_changed(
     assert next_change().uri == "docs://guide/intro.md"
     (contents,) = client.read_resource("docs://guide/intro.md").contents
     assert getattr(contents, "text", "") == "# Changed"
+
+
+def test_a_look_that_failed_answers_for_nobody_who_waited_for_it(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, goes_on, scan = threading.Event(), threading.Event(), Directory.scan
+    failures, answers = iter([OSError(24, "Too many open files")] * 2), queue.SimpleQueue[Any]()
+
+    def fail_twice(directory: Directory, most: int) -> Any:
+        began.set()
+        assert goes_on.wait(60)
+        for problem in failures:
+            raise problem
+        return scan(directory, most)
+
+    monkeypatch.setattr(Directory, "scan", fail_twice)
+    server = serving(docs, poll=None)
+    threads = [threading.Thread(target=lambda: answers.put(ask(server, "resources/list"))) for _ in range(3)]
+    threads[0].start()
+    assert began.wait(60)
+    for each in threads[1:]:
+        each.start()
+        each.join(0.2)  # it waits for the first one by now
+    goes_on.set()
+    found = [answers.get(timeout=60) for _ in threads]
+    for each in threads:
+        each.join(60)
+    assert [len(each["result"]["resources"]) for each in found if "result" in each] == [3]
 
 
 def looking() -> set[threading.Thread]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +18,7 @@ from harbour import FORMS, PDF, harbour, skill, write
 
 from linkspan import Context, RegistrationError, Server, SyncClient
 from linkspan.flows.client_errors import ServerError
+from linkspan.runtime.files import Directory, FileFacts
 from linkspan.skills import Skills
 
 PDF_URI = "skill://pdf/SKILL.md"
@@ -187,6 +190,62 @@ def test_a_file_can_be_subscribed_to_before_anything_was_listed(tmp_path: Path, 
         (tmp_path / "pdf/references/FORMS.md").write_bytes(b"# Other forms\n")
         assert set(listed(client)) == {PDF_URI}
         assert next(changes).uri == "skill://pdf/references/FORMS.md"
+
+
+@pytest.mark.parametrize("method", ["resources/read", "skills/get", "resources/directory/read"])
+def test_a_request_that_comes_during_the_first_look_waits_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    began, goes_on, answers = threading.Event(), threading.Event(), queue.SimpleQueue[Any]()
+    scan = Directory.scan
+
+    def slow(directory: Directory, most: int) -> dict[str, FileFacts]:
+        began.set()
+        assert goes_on.wait(60)
+        return scan(directory, most)
+
+    def ask(client: SyncClient) -> None:
+        try:
+            answers.put(
+                client.request(method, {"uri": PDF_URI if method != "resources/directory/read" else "skill://pdf"})
+            )
+        except ServerError as error:
+            answers.put(error)
+
+    monkeypatch.setattr(Directory, "scan", slow)
+    server = Server(extensions=[Skills(folder, poll=None)])
+    with SyncClient(server) as one, SyncClient(server) as other:
+        first = threading.Thread(target=one.request, args=["skills/list"])
+        first.start()
+        assert began.wait(60)
+        second = threading.Thread(target=ask, args=[other])
+        second.start()
+        second.join(0.3)  # one that does not wait has its answer by now
+        goes_on.set()
+        first.join(60)
+        assert isinstance(answers.get(timeout=60), dict)
+        second.join(60)
+
+
+@pytest.mark.parametrize("problem", [OSError(24, "Too many open files"), MemoryError()])
+def test_a_look_that_failed_is_not_taken_for_one_that_found_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: BaseException
+) -> None:
+    skills = Skills(harbour(tmp_path / "a"), poll=None)
+    skills.folder(write(tmp_path / "b", {"tides/SKILL.md": skill("tides")}))
+    read, left = Directory.read, [problem]
+
+    def fail_once(directory: Directory, path: str, most: int) -> bytes | None:
+        if "tides" in path and left:
+            raise left.pop()
+        return read(directory, path, most)
+
+    monkeypatch.setattr(Directory, "read", fail_once)
+    with SyncClient(Server(extensions=[skills])) as client:
+        with pytest.raises(ServerError, match="Internal error"):
+            client.read_resource(PDF_URI)
+        assert client.read_resource(PDF_URI).contents[0].text.encode() == PDF
+        assert client.read_resource("skill://tides/SKILL.md").contents
 
 
 # Who sees what.

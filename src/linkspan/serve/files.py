@@ -59,6 +59,7 @@ class FileResources:
         self._known: dict[str, FileFacts] | None = None
         self._lock = ForkedLock()
         self._refreshed = 0.0
+        """When the last look began whose findings are listed."""
         self._warned = False
 
     def read(self, path: str) -> File | None:
@@ -75,7 +76,7 @@ class FileResources:
         with self._lock:
             if self._refreshed > arrived:
                 return  # while this thread waited, another one has looked
-            self._refreshed = time.monotonic()
+            began = time.monotonic()
             found = self._directory.scan(self._max_files + 1)
             if len(found) > self._max_files:
                 found.popitem()
@@ -84,8 +85,9 @@ class FileResources:
                         f"{self._uri}: only {self._max_files} files are listed, and all can be read (max_files, logged once)"
                     )
                 self._warned = True
-            known, self._known = self._known, found
+            known = self._known
             notify = self._publish(known or {}, found)
+            self._known, self._refreshed = found, began
         if known is not None:  # before, no client has seen a list
             notify()
 

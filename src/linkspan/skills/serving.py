@@ -194,6 +194,9 @@ class _Offered:
         self._warned: set[str] = set()
         self._lock = ForkedLock()
         self._refreshed: float | None = None
+        """When the last look at the folders began whose findings are registered; None before the first one has ended."""
+        self._is_behind = False
+        """Whether a folder has changed since they were registered."""
 
     # What there is.
 
@@ -218,11 +221,12 @@ class _Offered:
         with self._lock:
             if self._refreshed is not None and self._refreshed > arrived:
                 return  # while this thread waited, another one has looked
-            is_first, self._refreshed = self._refreshed is None, time.monotonic()
-            changed = [each.refresh() for each, _ in self._folders]  # each of them
-            if not any(changed):
-                return
-            uris = self._register()
+            began = time.monotonic()
+            for each, _ in self._folders:
+                self._is_behind |= each.refresh()
+            uris = self._register() if self._is_behind else []
+            self._is_behind = False
+            is_first, self._refreshed = self._refreshed is None, began
         if not is_first and uris:  # before, no client has seen a list
             self._place.announce(SKILLS.capability, uris)
 
