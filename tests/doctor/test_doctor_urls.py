@@ -170,6 +170,15 @@ def test_each_fault_without_a_login_is_named_alone(
     assert wrong(of_url(site.url, {}, HOSTS)) == [id]
 
 
+ADDRESSES = [("D01", {"ports": (443,)}), ("D02", {"public": True})]
+
+
+@pytest.mark.parametrize(("id", "limits"), ADDRESSES)
+def test_each_fault_of_an_address_is_named_alone(site: Site, id: str, limits: Any) -> None:
+    host = DoctorProfile("Far", date(2026, 11, 24), "here", ("url",), **limits)
+    assert wrong(of_url(site.url, {}, {"far": host})) == [id]
+
+
 def test_the_address_and_its_port_are_judged_for_hosts_on_the_internet(site: Site) -> None:
     remote = DoctorProfile("Far", date(2026, 11, 24), "here", ("url",), ports=(443,), public=True)
     assert wrong(of_url(site.url, {}, {"far": remote})) == ["D01", "D02"]
