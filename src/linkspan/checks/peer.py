@@ -12,6 +12,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 import msgspec
 
 from linkspan.checks.findings import Unmet, expect, not_applicable
+from linkspan.checks.handshake import handshake
 from linkspan.checks.lines import LineProcess
 from linkspan.checks.web import RESPONSE, Web, WebAnswer, read_json
 from linkspan.revisions import Revision
@@ -35,7 +36,8 @@ _LATE: Final = 1.0
 _MOST_PAGES: Final = 50
 _MOST_KEPT: Final = 5_000
 """Messages and stray lines that are kept of one server."""
-_ME: Final[JSONObject] = {"name": "linkspan-check", "version": "1"}
+_NAME: Final = "linkspan-check"
+_ME: Final[JSONObject] = {"name": _NAME, "version": "1"}
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "tools/list": ("tools", "tools"),
@@ -160,15 +162,13 @@ class CheckedPeer:
 
     def initialize(self, date: str, headers: Mapping[str, str] = _NONE) -> PeerAnswer:
         """Send a handshake for a revision."""
-        params: JSONObject = {"protocolVersion": date, "capabilities": {}, "clientInfo": _ME}
-        return self.exchange(self.message("initialize", params, meta=False), headers=headers)
+        return self.exchange(handshake(_NAME, date, id=self._new_id()), headers=headers)
 
     def message(
         self, method: str, params: JSONObject | None = None, *, id: JSON = None, meta: bool = True
     ) -> JSONObject:
         """Return a request; of the stateless revisions with its envelope, unless `meta` is False."""
-        self._next += 1
-        found: JSONObject = {"jsonrpc": "2.0", "id": self._next if id is None else id, "method": method}
+        found: JSONObject = {"jsonrpc": "2.0", "id": self._new_id() if id is None else id, "method": method}
         filled = dict(params or {})
         if meta and self.modern:
             given = filled.get("_meta")
@@ -176,6 +176,10 @@ class CheckedPeer:
         if filled:
             found["params"] = filled
         return found
+
+    def _new_id(self) -> int:
+        self._next += 1
+        return self._next
 
     def envelope(self) -> JSONObject:
         """Return the `_meta` of a request of the stateless revisions."""

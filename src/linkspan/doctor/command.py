@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
+from linkspan.checks.handshake import handshake
 from linkspan.checks.lines import LineProcess
 from linkspan.doctor.configs import SMALL_PATH
-from linkspan.doctor.handshake import INITIALIZE
 from linkspan.doctor.profiles import DoctorProfile
 from linkspan.doctor.verdicts import Verdict, fault, skipped, warning
 from linkspan.text import clip
@@ -29,6 +29,7 @@ from linkspan.types.base import JSON, JSONObject, is_object
 OF_COMMANDS: Final = ("D26", "D28", "D29", "D30", "D31", "D33", "D34", "D35")
 """The faults that this module looks for."""
 
+_HANDSHAKE: Final = handshake("linkspan-doctor")
 _LONGEST_WAIT: Final = 20.0
 """Seconds for the first answer: longer than hosts that are in a hurry, shorter than a person's patience."""
 _END: Final = 5.0
@@ -126,7 +127,7 @@ def _ask(process: LineProcess, found: Seen) -> None:
     """Send the handshake and wait for its answer."""
     began = time.monotonic()
     with suppress(OSError):
-        process.write(json.dumps(INITIALIZE).encode(), _LONGEST_WAIT)
+        process.write(json.dumps(_HANDSHAKE).encode(), _LONGEST_WAIT)
     while (left := _LONGEST_WAIT - (time.monotonic() - began)) > 0:
         try:
             line = process.read(left)

@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from linkspan.auth.network import is_public
+from linkspan.checks.handshake import handshake
 from linkspan.checks.web import Web, WebAnswer, joined
-from linkspan.doctor.handshake import INITIALIZE
 from linkspan.doctor.profiles import DoctorProfile
 from linkspan.doctor.verdicts import Verdict, fault, skipped, warning
 from linkspan.revisions import LATEST_LEGACY
@@ -20,6 +20,7 @@ from linkspan.types.base import JSON, is_object
 OF_URLS: Final = ("D01", "D02", "D03", "D04", "D05", "D06", "D07", "D08", "D09", "D10", "D23", "D24", "D25")
 """The faults that this module looks for."""
 
+_HANDSHAKE: Final = handshake("linkspan-doctor")
 _LIST: Final = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _LATER: Final = 6
@@ -65,7 +66,7 @@ def speaking(web: Web, hosts: Mapping[str, DoctorProfile]) -> Iterator[Verdict]:
 
 def first_answer(web: Web) -> WebAnswer:
     """Return the answer to a handshake."""
-    return web.post(INITIALIZE)
+    return web.post(_HANDSHAKE)
 
 
 def _path(url: str) -> str:
@@ -151,7 +152,7 @@ def _agents(web: Web, first: WebAnswer, hosts: Mapping[str, DoctorProfile]) -> I
     for each in hosts.values():
         if not each.user_agent:
             continue
-        answer = web.post(INITIALIZE, {"User-Agent": each.user_agent})
+        answer = web.post(_HANDSHAKE, {"User-Agent": each.user_agent})
         if answer.status in (403, 406, 409, 429, 503) and answer.status != first.status:
             refused.append(each.title)
             by = " by a CDN" if "cf-mitigated" in answer.headers or "cf-ray" in answer.headers else ""
@@ -200,7 +201,7 @@ def _accepts(web: Web) -> Iterator[Verdict]:
             "text/event-stream, application/json",
             "application/json,text/event-stream;q=0.9, */*",
         )
-        if web.post(INITIALIZE, {"Accept": each}).status == 406
+        if web.post(_HANDSHAKE, {"Accept": each}).status == 406
     ]
     if refused:
         yield fault("D24", f"Accept: {refused[0]} answers 406", "take each order of the two types, and parameters")
@@ -250,7 +251,7 @@ def _pages(web: Web, first: WebAnswer) -> Iterator[Verdict]:
         if "*" not in headers
         else {"authorization"} - headers
     )
-    exposed = web.post(INITIALIZE, {"Origin": _PAGE}).headers.get("access-control-expose-headers", "").lower()
+    exposed = web.post(_HANDSHAKE, {"Origin": _PAGE}).headers.get("access-control-expose-headers", "").lower()
     if missing:
         yield warning("D23", f"Access-Control-Allow-Headers lacks {', '.join(sorted(missing))}", "add them", hurts)
     elif "mcp-session-id" in first.headers and "mcp-session-id" not in exposed and exposed != "*":
