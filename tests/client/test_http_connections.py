@@ -24,7 +24,7 @@ from faces import FACES, wait_until
 from test_http_proxies_and_tls import certificate, no_proxies, server
 
 from linkspan import Client, SyncClient
-from linkspan.client.transports import http_threads
+from linkspan.client.transports import http_loops, http_threads
 from linkspan.client.transports.http_connections import LARGEST_HEAD, MOST_LINES, HttpConnection, Routes, patiences
 from linkspan.client.transports.http_guarded import GuardedHttp
 from linkspan.client.transports.http_loops import LoopPool
@@ -49,12 +49,14 @@ class Asked:
     peer = ""
     failure: HttpFailure | None = None
 
-    def flow(self, url: str, headers: Mapping[str, str], body: bytes, method: str) -> HttpFlow[None]:
+    def flow(
+        self, url: str, headers: Mapping[str, str], body: bytes, method: str, *, reads: bool = True
+    ) -> HttpFlow[None]:
         try:
             reply = yield Open(method, url, headers, body)
             try:
                 self.status, self.headers, self.peer = reply.status, dict(reply.headers), reply.peer
-                while chunk := (yield ReadBody(reply)):
+                while reads and (chunk := (yield ReadBody(reply))):
                     self.body += chunk
             finally:
                 reply.give_back()
@@ -70,19 +72,25 @@ def ask(request: pytest.FixtureRequest) -> Iterator[Ask]:
     """Returns how to send a request over connections that are kept for the next."""
     context: dict[str, Any] = {}
 
-    def flow_of(url: str, headers: Mapping[str, str] | None, body: bytes, method: str) -> tuple[Asked, HttpFlow[None]]:
+    def flow_of(
+        url: str, headers: Mapping[str, str] | None, body: bytes, method: str, reads: bool
+    ) -> tuple[Asked, HttpFlow[None]]:
         found = Asked()
-        return found, found.flow(url, headers or {}, body, method)
+        return found, found.flow(url, headers or {}, body, method, reads=reads)
 
-    def in_thread(url: str, headers: Any = None, body: bytes = b"{}", method: str = "POST", ssl: Any = None) -> Asked:
+    def in_thread(
+        url: str, headers: Any = None, body: bytes = b"{}", method: str = "POST", ssl: Any = None, reads: bool = True
+    ) -> Asked:
         pool = context.setdefault("pool", ThreadPool(Routes(ssl, 5.0)))
-        found, flow = flow_of(url, headers, body, method)
+        found, flow = flow_of(url, headers, body, method, reads)
         ThreadRun(flow, pool).run()
         return found
 
-    def on_loop(url: str, headers: Any = None, body: bytes = b"{}", method: str = "POST", ssl: Any = None) -> Asked:
+    def on_loop(
+        url: str, headers: Any = None, body: bytes = b"{}", method: str = "POST", ssl: Any = None, reads: bool = True
+    ) -> Asked:
         pool = context.setdefault("pool", LoopPool(Routes(ssl, 5.0), runner.get_loop()))
-        found, flow = flow_of(url, headers, body, method)
+        found, flow = flow_of(url, headers, body, method, reads)
 
         async def run() -> None:
             ended = asyncio.Event()
@@ -521,6 +529,130 @@ def test_idle_connections_end_with_their_loop() -> None:
 
 def _is_over(connection: socket.socket) -> bool:
     return connection.fileno() == -1
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    """Wait on a loop."""
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(("text", "length"), [("part", 10), ("whole", 5)])
+def test_an_answer_that_is_not_read_to_its_end_ends_its_connection(text: str, length: int, ask: Ask) -> None:
+    with RawServer({"x": [http(200, text, length=length)], "y": [http(200, "second")]}) as there:
+        assert ask(there.url, body=b'{"method":"x"}', reads=False).status == 200
+        assert ask(there.url, body=b'{"method":"y"}').body == b"second"
+        assert accepted(there) == 2
+        wait_until(lambda: _is_over(there._connections[0]))
+        assert not _is_over(there._connections[1])
+
+
+LASTS = [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", lambda connection: connection.recv(1)]
+"""The beginning of an answer whose end never comes."""
+
+
+def test_a_pool_of_threads_that_is_closed_keeps_nothing() -> None:
+    pool = ThreadPool(Routes(None, 5.0))
+    with RawServer({"x": [http(200, "ok")]}) as there:
+        for number in range(2):
+            found = Asked()
+            ThreadRun(found.flow(there.url, {}, b'{"method":"x"}', "POST"), pool).run()
+            assert found.body == b"ok"
+            pool.close()
+            wait_until(lambda number=number: _is_over(there._connections[number]))
+            assert not pool._open
+
+
+@pytest.mark.parametrize("where", ["here", "in another thread"])
+def test_a_pool_on_a_loop_that_is_closed_ends_what_runs_and_keeps_nothing(where: str) -> None:
+    busy, later = Asked(), Asked()
+
+    async def run(url: str) -> None:
+        pool = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
+        pool.start([pool.run(busy.flow(url, {}, b'{"method":"x"}', "POST"))])
+        await _until(lambda: busy.body == b"hi")
+        if where == "here":
+            pool.close_soon()
+        else:
+            await asyncio.to_thread(pool.close_soon)
+        await _until(lambda: busy.failure is not None and not pool.connections)
+        pool.start([pool.run(later.flow(url, {}, b'{"method":"y"}', "POST"))])
+        await _until(lambda: later.body == b"ok" and not pool.connections)
+
+    with RawServer({"x": LASTS, "y": [http(200, "ok")]}) as there:
+        asyncio.run(run(there.url))
+        wait_until(lambda: all(map(_is_over, there._connections)))
+        assert accepted(there) == 2
+    assert str(busy.failure) == "the connection was closed in the middle of the response"
+
+
+def test_connections_of_a_loop_that_nothing_uses_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(url: str) -> None:
+        pool = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
+        for _ in range(2):
+            async with pool.send("POST", url, {}, b'{"method":"x"}') as reply:
+                assert [each async for each in reply.chunks] == [b"ok"]
+        [connection] = pool.connections
+        first = pool._expiry
+        assert first is not None
+        pool._expire()
+        assert pool.connections == {connection}, "it was used a moment ago"
+        assert pool._expiry not in (None, first)
+        monkeypatch.setattr(http_loops, "IDLE_SECONDS", 0.0)
+        pool._expire()
+        assert connection.closed
+        assert not pool.connections
+        assert pool._expiry is None
+        first.cancel()
+        await asyncio.to_thread(wait_until, lambda: _is_over(there._connections[0]))
+
+    with RawServer({"x": [http(200, "ok")]}) as there:
+        asyncio.run(run(there.url))
+
+
+@pytest.mark.parametrize("last", [CUT, b"unasked"])
+def test_an_idle_connection_on_which_anything_comes_is_closed_at_once(last: Any) -> None:
+    async def run(url: str) -> None:
+        pool = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
+        async with pool.send("POST", url, {}, b'{"method":"x"}') as reply:
+            assert [each async for each in reply.chunks] == [b"ok"]
+        goes_on.set()
+        await _until(lambda: not pool.connections)
+
+    goes_on = threading.Event()
+    with RawServer({"x": [http(200, "ok"), lambda _: goes_on.wait(30), last]}) as there:
+        asyncio.run(run(there.url))
+        wait_until(lambda: _is_over(there._connections[0]))
+
+
+def test_who_awaits_an_answer_that_does_not_come_gets_the_failure() -> None:
+    async def run(url: str) -> None:
+        pool = LoopPool(Routes(None, 5.0), asyncio.get_running_loop())
+        with pytest.raises(HttpFailure, match="the server closed the connection before it responded"):
+            async with pool.send("POST", url, {}, b'{"method":"x"}'):
+                pass
+        assert not pool.connections
+
+    with RawServer({"x": [CUT]}) as there:
+        asyncio.run(asyncio.wait_for(run(there.url), 60))
+
+
+def test_a_flow_that_has_ended_in_the_thread_of_its_caller_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread would send its request again."""
+    handed: list[ThreadRun] = []
+    pool = ThreadPool(Routes(None, 5.0))
+    with RawServer() as there:
+        ThreadRun(Asked().flow(there.url, {}, b"{}", "POST"), pool).run()
+        monkeypatch.setattr(ThreadRun, "_hand_over", handed.append)
+        found = Asked()
+        run = ThreadRun(found.flow(there.url, {}, b"{}", "POST", reads=False), pool, time.monotonic() + 60)
+        while run.step():
+            continue
+        assert found.status == 202
+        assert handed == []
+        assert len(there.requests) == 2
+    pool.close()
 
 
 def test_a_request_that_was_cancelled_before_it_began_is_not_sent() -> None:

@@ -8,8 +8,9 @@ import threading
 
 import pytest
 from fake_server import Server
-from stdio_process import line, ping, said, tool_call
+from stdio_process import META, line, ping, said, tool_call
 
+from linkspan import Server as RealServer
 from linkspan.serve.event_loop import AsyncMemoryTransport
 from linkspan.serve.memory import MemoryTransport
 
@@ -149,3 +150,96 @@ def test_no_task_is_left_when_a_connection_on_a_loop_has_ended(server):
         return asyncio.all_tasks() - {asyncio.current_task()}
 
     assert asyncio.run(main()) == set()
+
+
+LISTEN = line(
+    {
+        "jsonrpc": "2.0",
+        "id": "changes",
+        "method": "subscriptions/listen",
+        "params": {"notifications": {"toolsListChanged": True}, "_meta": META},
+    }
+)
+
+
+def listened() -> RealServer:
+    return RealServer("listened", capabilities={"tools": {"listChanged": True}})
+
+
+def test_who_listens_gets_a_last_answer_when_the_connection_is_closed():
+    with MemoryTransport(listened()) as pipe:
+        pipe.send(LISTEN)
+        assert json.loads(pipe.receive(30))["method"] == "notifications/subscriptions/acknowledged"
+    assert json.loads(pipe.receive(30))["id"] == "changes"
+    assert pipe.receive(30) == b""
+
+
+def test_who_listens_on_a_loop_gets_a_last_answer_when_the_connection_is_closed():
+    async def main() -> list[bytes]:
+        async with AsyncMemoryTransport(listened()) as pipe:
+            await pipe.send(LISTEN)
+            acknowledged = await asyncio.wait_for(pipe.receive(), 60)
+        return [acknowledged, await pipe.receive(), await pipe.receive()]
+
+    acknowledged, last, end = asyncio.run(main())
+    assert json.loads(acknowledged)["method"] == "notifications/subscriptions/acknowledged"
+    assert json.loads(last)["id"] == "changes"
+    assert end == b""
+
+
+def test_who_waits_on_a_loop_for_a_connection_that_is_closed_gets_its_end(server):
+    async def main() -> bytes:
+        pipe = AsyncMemoryTransport(server)
+        waiting = asyncio.create_task(pipe.receive())
+        await asyncio.sleep(0)
+        await pipe.close()
+        await pipe.close()
+        return await asyncio.wait_for(waiting, 60)
+
+    assert asyncio.run(main()) == b""
+
+
+def test_what_cannot_be_sent_any_more_is_refused_on_a_loop_too(server):
+    async def main() -> None:
+        async with AsyncMemoryTransport(server) as pipe:
+            assert repr(pipe) == "<AsyncMemoryTransport: open>"
+        assert repr(pipe) == "<AsyncMemoryTransport: closed>"
+        with pytest.raises(ValueError, match="closed"):
+            await pipe.send(b"")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("face", ["threads", "loop"])
+def test_the_lifespan_is_left_when_the_last_connection_is_closed(face):
+    seen: list[str] = []
+    server = RealServer("kept")
+
+    @server.lifespan
+    def opened():
+        seen.append("in")
+        yield
+        seen.append("out")
+
+    @server.tool
+    def used() -> str:
+        return "used"
+
+    call = line(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "used", "arguments": {}, "_meta": META}}
+    )
+    if face == "threads":
+        with MemoryTransport(server) as pipe:
+            pipe.send(call)
+            assert said(json.loads(pipe.receive(30)), 1) == "used"
+            assert seen == ["in"]
+    else:
+
+        async def main() -> None:
+            async with AsyncMemoryTransport(server) as pipe:
+                await pipe.send(call)
+                assert said(json.loads(await asyncio.wait_for(pipe.receive(), 60)), 1) == "used"
+                assert seen == ["in"]
+
+        asyncio.run(main())
+    assert seen == ["in", "out"]

@@ -96,7 +96,8 @@ def test_workers_share_a_private_file_which_is_removed_with_them() -> None:
     server = Server("shop")
     with server.sharing.by_workers():
         assert server.is_shared
-        directory = server.store._path.parent  # type: ignore[attr-defined]
+        store = server.store
+        directory = store._path.parent  # type: ignore[attr-defined]
         if os.fork() == 0:
             os._exit(0 if server.store.put("child", b"1") else 1)
         assert os.wait()[1] == 0
@@ -104,6 +105,9 @@ def test_workers_share_a_private_file_which_is_removed_with_them() -> None:
         assert directory.stat().st_mode & 0o777 == 0o700
     assert not directory.exists()
     assert not server.is_shared
+    with pytest.raises(StoreError, match="the store was closed"):
+        store.get("child")
+    assert isinstance(server.store, MemoryStore)
 
 
 @forking

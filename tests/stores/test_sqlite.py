@@ -155,6 +155,21 @@ with tempfile.TemporaryDirectory() as directory:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_store_that_cannot_be_sealed_is_closed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    closed: list[SqliteStore] = []
+    close = SqliteStore.close
+
+    def note(store: SqliteStore) -> None:
+        closed.append(store)
+        close(store)
+
+    monkeypatch.setattr(SqliteStore, "close", note)
+    with pytest.raises(LinkspanError, match="store_key needs at least 16 bytes"):
+        open_store(f"sqlite://{tmp_path}/store.db", store_key="short")
+    assert len(closed) == 1
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_end_of_a_line_is_no_part_of_a_store_key(tmp_path: Path, end: str) -> None:
     pytest.importorskip("cryptography", reason="cryptography is not installed")

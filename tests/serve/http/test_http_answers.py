@@ -302,7 +302,7 @@ def test_max_streams_counts_get_streams(serve_one: Serve) -> None:
 
 def test_max_unsent_bytes_ends_the_stream_of_who_does_not_read(on_a_loop: OnALoop) -> None:
     world = World()
-    face = on_a_loop(world.server, max_unsent_bytes=100_000)
+    face = on_a_loop(world.server, max_unsent_bytes=100_000, send_timeout=600.0)  # that would end it, too
     face.reads = False
     call(face, "flood", {"parts": 1_000_000_000, "size": 10_000}, token="t")
     world.wait_for("cancelled")

@@ -13,7 +13,7 @@ from http_world import World
 
 
 def answer(
-    content: bytes, *, terminated: bool = False, limit: int = 1000, length: int | None = None
+    content: bytes, *, terminated: bool = False, limit: int = 1000, length: int | str | None = None
 ) -> tuple[int, bytes]:
     """POST to the WSGI callable, without a Content-Length by default; return the status and the body of the response."""
     statuses: list[str] = []
@@ -51,6 +51,42 @@ def test_a_body_without_an_end_is_not_read() -> None:
     """PEP 3333: without a length, reading to the end may wait for ever, unless the server promises an end."""
     found, whole = answer(json.dumps(body("tools/list")).encode(), terminated=False, limit=1000)
     assert (found, json.loads(whole)["error"]["code"]) == (400, -32700)
+
+
+@pytest.mark.parametrize("length", ["abc", "-1", "\u0663", "\u0661\u0660\u0660", "1.5", ""])
+def test_a_length_that_is_no_number_is_none(length: str) -> None:
+    found, whole = answer(json.dumps(body("tools/list")).encode(), length=length)
+    assert (found, json.loads(whole)["error"]["code"]) == (400, -32700)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+@pytest.mark.parametrize(("spare", "status"), [(0, 200), (1, 200), (-1, 413)])
+def test_pieces_on_a_loop_count_against_max_body_bytes(spare: int, status: int, pieces: int) -> None:
+    content = json.dumps(body("tools/list")).encode()
+    step = -(-len(content) // pieces)
+    parts = [content[at : at + step] for at in range(0, len(content), step)]
+    headers = {**mirror(body("tools/list")), "host": "localhost", "content-type": "application/json"}
+    sent: list[Any] = []
+
+    async def serve() -> None:
+        app = World().server.asgi(max_body_bytes=len(content) + spare)
+
+        async def receive() -> Any:
+            if not parts:
+                return await asyncio.Future()
+            return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await asyncio.wait_for(
+            app({"type": "http", "method": "POST", "path": "/", "headers": encoded}, receive, send), 60
+        )
+
+    asyncio.run(serve())
+    assert sent[0]["status"] == status
+    assert (b"max_body_bytes" in b"".join(each.get("body", b"") for each in sent)) == (status == 413)
 
 
 @pytest.mark.parametrize(("missing", "status"), [(0, 200), (1, 400)])

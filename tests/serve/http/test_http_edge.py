@@ -841,6 +841,31 @@ def test_a_reader_that_has_stopped_ends_its_stream_after_send_timeout(name: str,
     server.until(lambda: len(server.endpoint.streams) == 0)
 
 
+def test_a_reader_that_leaves_too_much_loses_its_call_and_its_connection(edge: Callable[..., Edge]) -> None:
+    server = edge(max_unsent_bytes=100_000, send_timeout=600.0)
+    client = server.connect()
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.send(tool("flood", token="t", parts=1_000_000, size=10_000))
+    server.world.wait_for("cancelled")
+    server.until(lambda: len(server.endpoint.streams) == 0)
+    with suppress(ConnectionResetError):
+        while client.socket.recv(1_000_000):  # what was written before, and then its end
+            continue
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_may_be_as_large_as_max_body_bytes(chunked: bool, edge: Callable[..., Edge]) -> None:
+    server, data = edge(max_body_bytes=2000), body("tools/list")
+    text = json.dumps(data)
+    for size, status in ((2000, 200), (2001, 413)):
+        content = text.encode() + b" " * (size - len(text))
+        head = request(data).partition(b"\r\n\r\n")[0]
+        lines = [each for each in head.split(b"\r\n") if not each.lower().startswith(b"content-length")]
+        framing = b"transfer-encoding: chunked" if chunked else b"content-length: %d" % size
+        sent = b"%x\r\n%b\r\n0\r\n\r\n" % (size, content) if chunked else content
+        assert server.send(b"\r\n".join([*lines, framing, b"", sent])).answers(1)[0][0] == status
+
+
 # Time.
 
 
