@@ -174,3 +174,18 @@ def test_a_wrong_command_line_is_refused(linkspan: Shell, arguments: list[str], 
     status, _, problem = linkspan("bridge", *arguments)
     assert status == 2
     assert words in " ".join(problem.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("there=true --http", "there is a command, which each of the workers would start"),
+        ("https://a.example", "--workers goes with --http"),
+        ("https://a.example --http --era legacy", "belongs to one process"),
+        ("https://a.example --http --budget 100", "--budget keeps large results in one process"),
+    ],
+)
+def test_several_workers_refuse_what_one_process_keeps(linkspan: Shell, options: str, problem: str) -> None:
+    done = linkspan("bridge", "--workers", "2", *options.split())
+    assert done.status == 2
+    assert problem in done.err

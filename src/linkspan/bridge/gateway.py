@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from linkspan.host.results import ResultStore
 
 _LISTS: Final = {**LISTS, SKILLS.method: SKILLS}
+_NAME: Final = "linkspan-bridge"
 _MAX_STORES: Final = 256
 """Callers whose large results are kept."""
 
@@ -75,7 +76,8 @@ class Gateway:
         is_alone = len(servers) == 1
         self._apps = PassedApps()
         tasks = PassedTasks(self.upstreams)
-        self.server = Server("linkspan-bridge", auth=auth, extensions=[PassedSkills(), self._apps, tasks])
+        self.server = Server(_NAME, auth=auth, extensions=[PassedSkills(), self._apps, tasks])
+        self.server.site.dispatcher.profile.shared_as = _NAME  # of one server, it takes the name of that
         for each in servers:
             self._mount(each, is_alone=is_alone)
         if options.rules.are_there or options.pin is not None or options.budget is not None:

@@ -58,6 +58,13 @@ def _add_options(parser: ArgumentParser) -> None:
     http: Any = parser.add_argument_group("over HTTP").add_argument
     http("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     http("--port", type=int, default=8000, help="port to listen on (8000); 0 for any free one")
+    http(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that share the port (1); with several, servers are URLs of the newest revision",
+    )
     http("--auth", metavar="issuer=URL", help="take tokens of this authorization server")
     http(
         "--resource",
@@ -118,6 +125,8 @@ def _bridge(targets: Sequence[Any], options: Any) -> int:
         for name in ("auth", "api_key_file", "open", "shared", "metrics"):
             if getattr(options, name):
                 raise WrongUse(f"--{name.replace('_', '-')} goes with --http")
+        if options.workers != 1:
+            raise WrongUse("--workers goes with --http")
     from linkspan.bridge.gateway import BridgeOptions, Gateway
     from linkspan.bridge.rules import WrongRules, read_rules
     from linkspan.errors import LinkspanError
@@ -127,6 +136,8 @@ def _bridge(targets: Sequence[Any], options: Any) -> int:
     except WrongRules as problem:
         raise WrongUse(str(problem)) from None
     servers = _servers(targets, options)
+    if options.workers != 1:
+        _check_workers(servers, options)
     auth = _auth(options, rules) if options.http else None
     chosen = BridgeOptions(
         rules=rules,
@@ -144,6 +155,26 @@ def _bridge(targets: Sequence[Any], options: Any) -> int:
     except LinkspanError as problem:
         raise WrongUse(str(problem)) from None
     return _serve_http(gateway, options) if options.http else _serve_stdio(gateway)
+
+
+def _check_workers(servers: Sequence[BridgedServer], options: Any) -> None:
+    """Refuse what one process keeps for itself. Raises: WrongUse."""
+    from linkspan.client.targets import resolve
+
+    if options.workers < 1:
+        raise WrongUse(f"--workers must be at least 1, got {options.workers}")
+    if options.era == "legacy":
+        raise WrongUse(
+            "--workers needs servers of the newest revision: a session of --era legacy belongs to one process"
+        )
+    if options.budget is not None:
+        raise WrongUse("--budget keeps large results in one process: leave out --workers")
+    for each in servers:
+        if resolve(each.target, name=each.name).url is None:
+            raise WrongUse(
+                f"{each.name} is a command, which each of the workers would start: serve it with a bridge of one process, "
+                "and name the URL of that"
+            )
 
 
 # What is behind it.
@@ -188,6 +219,8 @@ def _client_options(options: Any) -> dict[str, Any]:
         except OSError as error:
             raise WrongUse(f"{path} cannot be read: {error.strerror or error}") from None
     given: dict[str, Any] = {"headers": headers, "env": dict(options.env), "cwd": options.cwd, "era": options.era}
+    if options.workers != 1:
+        given["era"] = "modern"  # a session of a handshake would be another one in each worker
     if options.record:
         from linkspan.testing.recorder import TranscriptWriter
 
@@ -321,6 +354,8 @@ def _serve_http(gateway: Gateway, options: Any) -> int:
         _say(f"All callers use {', '.join(gateway.upstreams)} with the rights of this user.")
     if options.open:
         _say("Requests need no key.")
+    if options.workers > 1:
+        _say("With several workers, a server that needs a handshake is refused.")
     hosts = [*LOOPBACK, *options.allow_host] if options.allow_host else None
     metrics = "/metrics" if options.metrics else None
     try:
@@ -330,6 +365,7 @@ def _serve_http(gateway: Gateway, options: Any) -> int:
             policy=HttpPolicy(allowed_hosts=hosts),
             host=options.host,
             port=options.port,
+            workers=options.workers,
             metrics=metrics,
         )
     except LinkspanError as problem:

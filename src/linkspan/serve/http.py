@@ -106,7 +106,7 @@ def make_endpoint(server: BaseServer, policy: HttpPolicy) -> Endpoint:
         runner = StoreFlows(lambda: sharing.store)
         make = partial(
             SharedEndpoint,
-            name=server.name,
+            name=server.site.dispatcher.profile.shared_name,
             wall_clock=sharing.now,
             runner=runner,
             is_secret=sharing.is_secret,

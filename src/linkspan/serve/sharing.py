@@ -39,7 +39,7 @@ class SharedStore:
         self._in_workers = False
         self._answerable = answerable
         self._keys = StoredKeys(self.opened, answerable)
-        self._channel = ProcessChannel(self.opened, lambda: profile.implementation.name)
+        self._channel = ProcessChannel(self.opened, lambda: profile.shared_name)
 
     def check(self) -> None:
         """Check what `store=` and `store_key=` were given. Raises: RegistrationError, LinkspanError."""
@@ -152,7 +152,7 @@ class SharedStore:
         from linkspan.serve.stored_once import claim_value
 
         ttl = min(self._answerable(), _LONGEST)
-        return claim_value(self.store, self._profile.implementation.name, chain, key, ttl)
+        return claim_value(self.store, self._profile.shared_name, chain, key, ttl)
 
     def publish(self, data: bytes) -> None:
         """Send data to the other processes, in order, without waiting. Never raises."""

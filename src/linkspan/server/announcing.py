@@ -28,6 +28,8 @@ class _Announcement(msgspec.Struct, array_like=True):
     change: ServerChange
     keys: list[str] | None = None
     """The items of a list that have changed; None for all."""
+    caller: tuple[str, str] | None = None
+    """The source whose change it is, and what stands for its caller: no other caller is notified."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -45,6 +47,8 @@ class Announcer:
         self._unlistened: set[str] = set()  # lists whose changes reached no client, which was logged
         self.outer: tuple[Forward, ...] = ()
         """What notifies the clients of the servers that this one is mounted in."""
+        self.callers: dict[str, Callable[[str], Condition]] = {}
+        """By source, what returns the condition that holds for one of its callers."""
 
     def add(self, connection: ServerConnection) -> None:
         """Notify the clients of a connection as long as it is there."""
@@ -54,15 +58,22 @@ class Announcer:
             sharing.listen(self.receive)
 
     def list_changed(
-        self, kind: str, changed: Sequence[Listed] | None = None, *, warn: bool = False, everywhere: bool = True
+        self,
+        kind: str,
+        changed: Sequence[Listed] | None = None,
+        *,
+        warn: bool = False,
+        everywhere: bool = True,
+        caller: tuple[str, str] | None = None,
     ) -> int:
         """Notify those who listen for a list: all, or those who see one of the items that have changed.
 
         Returns how many it has reached in this process. `warn` logs, once for each list, that there was none, unless other
-        processes have clients, too. Not `everywhere`: what has changed is for the clients of this process only.
+        processes have clients, too. Not `everywhere`: what has changed is for the clients of this process only. `caller` is
+        that of `send`.
         """
         audience = None if changed is None else [each.when for each in changed]
-        reached = self.send(ServerChange.of_list(kind), audience, changed, everywhere=everywhere)
+        reached = self.send(ServerChange.of_list(kind), audience, changed, everywhere=everywhere, caller=caller)
         warn = warn and self._dispatcher.profile.sharing is None
         if warn and not reached and kind not in self._unlistened and (audience is None or None in audience):
             self._unlistened.add(kind)
@@ -80,15 +91,18 @@ class Announcer:
         changed: Sequence[Listed] | None = None,
         *,
         everywhere: bool = True,
+        caller: tuple[str, str] | None = None,
     ) -> int:
         """Notify those who listen for a change: all, or where all that has changed has conditions those for whom one holds.
 
-        `changed` are the items of a list. Returns how many it has reached by now in this process; conditions that are async
+        `changed` are the items of a list. A `caller` of a source, by the names of both in `callers`, is the only one whom other
+        processes notify. Returns how many it has reached by now in this process; conditions that are async
         take longer. Never raises.
         """
         sharing = self._dispatcher.profile.sharing
         if sharing is not None and everywhere:
-            sharing.publish(_encode(_Announcement(change, None if changed is None else [*map(_key, changed)])))
+            keys = None if changed is None or caller is not None else [*map(_key, changed)]
+            sharing.publish(_encode(_Announcement(change, keys, caller)))
         conditions = None if audience is None or None in audience else [each for each in audience if each is not None]
         reached = 0
         for connection in self.connections():
@@ -100,7 +114,7 @@ class Announcer:
             except Exception as error:
                 self._report(change, error)
         for forward in self.outer:
-            reached += forward(change, changed, everywhere)
+            reached += forward(change, changed, everywhere and caller is None)
         return reached
 
     def receive(self, data: bytes | None) -> None:
@@ -110,7 +124,10 @@ class Announcer:
         except msgspec.DecodeError:  # of another version
             found = self._anything()
         for each in found:
-            self.send(each.change, self._audience(each.change, each.keys), everywhere=False)
+            if each.caller is None:
+                self.send(each.change, self._audience(each.change, each.keys), everywhere=False)
+            elif (condition_of := self.callers.get(each.caller[0])) is not None:
+                self.send(each.change, [condition_of(each.caller[1])], everywhere=False)
 
     def _anything(self) -> list[_Announcement]:
         """Return the changes of all lists, and of all resources that clients of this process subscribed to."""

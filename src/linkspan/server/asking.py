@@ -495,7 +495,7 @@ class Rounds:
 
         arguments = getattr(request.params, "arguments", None)
         raw = bytes(memoryview(arguments)) if isinstance(arguments, Raw) else encode(arguments)
-        return Binding(request.method, target, digest(raw), request.facts.principal, self._profile.implementation.name)
+        return Binding(request.method, target, digest(raw), request.facts.principal, self._profile.shared_name)
 
 
 def _read(kept: bytes) -> _StateContent:

@@ -637,6 +637,8 @@ class Profile(msgspec.Struct):
     """What ends every complete result of the newest revision."""
     mounted: tuple[DescribedMount, ...] = ()
     """Those of the servers that are mounted in this one, whose instructions follow its own."""
+    shared_as: str | None = None
+    """The name under which processes share, if it is not that of the server, which may change while it serves."""
 
     def __post_init__(self) -> None:
         if self.pinned is not None and self.pinned.date not in self.served.versions:
@@ -659,6 +661,11 @@ class Profile(msgspec.Struct):
             return self.own_instructions
         said = [each.section() for each in self.mounted]
         return "\n\n".join(each for each in (self.own_instructions, *said) if each) or None
+
+    @property
+    def shared_name(self) -> str:
+        """The name under which processes share: in a store, in its channels, and in what seals `requestState`."""
+        return self.shared_as or self.implementation.name
 
     def rename(self, **changes: str) -> None:
         """Change the `name` or the `version`."""

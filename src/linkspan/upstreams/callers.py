@@ -75,7 +75,7 @@ class Home(Protocol):
         """Return what a caller sees of what its client was shown."""
         ...
 
-    def announce(self, before: CallerView | None, after: CallerView) -> None:
+    def announce(self, caller: UpstreamCaller, before: CallerView | None, after: CallerView) -> None:
         """Notify a caller of what has changed."""
         ...
 
@@ -329,7 +329,7 @@ class UpstreamCaller:
         if not isinstance(found, ClientClosed):
             self._home.failed(problem)
         if after is not None and after is not before:
-            self._home.announce(before, after)
+            self._home.announce(self, before, after)
         if waiting is not None:
             waiting.done(problem if self._home.is_required else None)
         if again:
@@ -341,7 +341,7 @@ class UpstreamCaller:
             if (before := self.shown) is None:
                 return
             self.shown = after = self._home.make_view(self, self._lists)
-        self._home.announce(before, after)
+        self._home.announce(self, before, after)
 
     def refresh(self) -> None:
         """Ask for all lists now."""

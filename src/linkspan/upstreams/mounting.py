@@ -23,7 +23,7 @@ from linkspan.server.catalogue import CallerView, Listed, Registry
 from linkspan.server.mounting import MountOptions, Selection, Site
 from linkspan.server.observation import warn
 from linkspan.server.resources import BoundResource
-from linkspan.server.visibility import check_scopes, check_tags, compile_condition
+from linkspan.server.visibility import Condition, check_scopes, check_tags, compile_condition
 from linkspan.text import clip
 from linkspan.types.base import JSONObject
 from linkspan.types.messages import InitializeParams, ListenParams, SubscribeParams
@@ -35,7 +35,7 @@ from linkspan.upstreams.items import ItemBuilder, with_token
 from linkspan.upstreams.pool import CallerKey, CallerPool
 from linkspan.upstreams.relaying import Marked, RelayedRequest, passed_on
 from linkspan.wire.jsonrpc import encode
-from linkspan.wire.values import to_builtins
+from linkspan.wire.values import key_of, to_builtins
 
 if TYPE_CHECKING:
     from linkspan.server.context import Context
@@ -121,14 +121,18 @@ class Upstream:
         self.passed_results = {kind: made for each in self.extensions for kind, made in each.passed_results.items()}
         self.status: str = "not asked yet"
         self._place = 1
+        self._mark = self.name
+        """What other processes call this source."""
 
     def begin(self) -> None:
         """Offer it."""
         sources = self._site.catalogue.item_sources
         self._place = 1 + max((each._place for each in sources if isinstance(each, Upstream)), default=0)
+        self._mark = f"{self.name}/{self._place}"
         dispatcher = self._site.dispatcher
         dispatcher.add_source(self, self.when, self._scopes)
         dispatcher.on_session_end = (*dispatcher.on_session_end, self._callers.session_ended)
+        self._site.announcer.callers[self._mark] = partial(_condition_of, self._key_of)
         profile = self._site.dispatcher.profile
         if self._attendant is None or not self._attendant.introduces:
             profile.mounted = (*profile.mounted, self)
@@ -137,6 +141,7 @@ class Upstream:
         """Offer it no more, and close its clients."""
         dispatcher = self._site.dispatcher
         dispatcher.remove_source(self)
+        self._site.announcer.callers.pop(self._mark, None)
         dispatcher.on_session_end = tuple(
             each for each in dispatcher.on_session_end if each != self._callers.session_ended
         )
@@ -305,9 +310,9 @@ class Upstream:
             False,
             False,
             self.when,
-            lists={each.method: Registry[Any](each, catalogue.switches) for each in self._lists()},
+            lists={each.method: Registry[Any](each, catalogue.switches) for each in _lists_with(self.extensions)},
             place=self._place,
-            belongs_to=partial(self._is_of, caller.key),
+            belongs_to=partial(_is_of, self._key_of, caller.key),
             unlisted=lambda uri: self._unlisted(view, caller, uri),
         )
         before = self._views_before(caller.key)
@@ -325,12 +330,6 @@ class Upstream:
             return None
         return self._builder.unlisted(view, caller, uri, scopes=self._scopes)
 
-    def _lists(self) -> list[ListSpec[Any, Any]]:
-        return [*LISTS.values(), *(spec for each in self.extensions for spec in each.lists)]
-
-    def _is_of(self, key: Hashable, request: Request) -> bool:
-        return self._key_of(request) == key
-
     def _views_before(self, key: Hashable) -> list[CallerView]:
         """Return the views that the same caller has of the upstreams that were mounted before."""
         sources = [each for each in self._site.catalogue.item_sources if isinstance(each, Upstream)]
@@ -338,8 +337,8 @@ class Upstream:
         found = [each.shown for each in callers if each is not None]
         return [each for each in found if each is not None]
 
-    def announce(self, before: CallerView | None, after: CallerView) -> None:
-        """Notify a caller of the lists that have changed."""
+    def announce(self, caller: UpstreamCaller, before: CallerView | None, after: CallerView) -> None:
+        """Notify a caller of the lists that have changed, whichever process their client listens to."""
         if before is None:
             return
         changed: dict[str, list[Listed]] = {}
@@ -351,14 +350,15 @@ class Upstream:
                 )
         for capability, items in changed.items():
             if items:
-                self._site.announcer.list_changed(capability, items, everywhere=False)
+                self._site.announcer.list_changed(capability, items, caller=(self._mark, _mark_of(caller.key)))
 
     def announce_resource(self, caller: UpstreamCaller, uri: str) -> None:
         """Notify a caller of a resource that has changed; without listeners, the server need not report it."""
         view = caller.shown
         if view is not None:
-            reached = self._site.announcer.send(ServerChange.of_resource(uri), [view], everywhere=False)
-            if not reached:
+            announcer = self._site.announcer
+            reached = announcer.send(ServerChange.of_resource(uri), [view], caller=(self._mark, _mark_of(caller.key)))
+            if not reached and self._site.dispatcher.profile.sharing is None:
                 caller.unwatch(uri)
 
     def failed(self, problem: str | None) -> None:
@@ -366,6 +366,27 @@ class Upstream:
         if problem is not None and problem != self.status:
             warn(f"mount: {problem}")
         self.status = problem or "connected"
+
+
+class _OneCaller(Condition, frozen=True, eq=False, kw_only=True):
+    """Holds for the requests of one caller."""
+
+    key_of: Callable[[Request], object]
+    mark: str
+
+    def holds(self, make_context: Callable[[], Context], request: Request) -> object:
+        """Return whether a request is of the caller."""
+        return _mark_of(self.key_of(request)) == self.mark
+
+
+def _condition_of(keys: Callable[[Request], object], mark: str) -> Condition:
+    """Return the condition that holds for the caller whom another process calls so."""
+    return _OneCaller(partial(bool, True), False, False, key_of=keys, mark=mark)
+
+
+def _mark_of(key: object) -> str:
+    """Return what stands for the key of a caller in other processes, which does not tell who it is."""
+    return key_of(repr(key))
 
 
 def _start(
@@ -390,6 +411,10 @@ def _shared_key(first: UpstreamCaller | None, say: Callable[[], JSONObject]) -> 
     return _SHARED if said == first.declared else (_SHARED, encode(said))
 
 
+def _lists_with(extensions: Collection[Extension]) -> list[ListSpec[Any, Any]]:
+    return [*LISTS.values(), *(spec for each in extensions for spec in each.lists)]
+
+
 def _is_beside(uri: str, registry: Registry[Any]) -> bool:
     """Return whether a URI is in a folder, or below one, of which a list names something."""
     if registry.spec.key != "uri":
@@ -411,6 +436,10 @@ def _shown(registry: Registry[Any]) -> dict[str, Listed]:
 
 def _differs(one: Listed, other: Listed) -> bool:
     return one.spec != other.spec and encode(to_builtins(one.spec)) != encode(to_builtins(other.spec))
+
+
+def _is_of(keys: Callable[[Request], object], key: Hashable, request: Request) -> bool:
+    return keys(request) == key
 
 
 def _uris_of(params: object) -> Sequence[str]:
