@@ -69,6 +69,8 @@ CHANGES: list[tuple[Snapshot, Snapshot, list[tuple[str, str]]]] = [
     (tools(giving("port", port=STRING)), tools(giving(port=STRING)), [("C06", "result port: may be left out")]),
     (tools(giving(port={"enum": ["a"]})), tools(giving(port={"enum": ["a", "b"]})), [("C07", 'result port: accepts "b", too')]),
     (tools(giving(closed=True)), tools(giving(closed=True, port=STRING)), [("C07", "result port: is new")]),
+    (tools(giving(closed=True)), tools(giving("port", closed=True, port=STRING)), [("C07", "result port: is new and required")]),
+    (tools(giving()), tools(giving("port", port=STRING)), [("C53", "result port: is new and required")]),
     (tools(giving(port=STRING)), tools(tool()), [("C08", "the output schema is gone")]),
     (template("port://{a}", "a/b"), template("port://{b}", "a/b"), [("C09", "uriTemplate port://{a} became port://{b}")]),
     (prompt(), prompt({"name": "day", "required": True}), [("C10", "argument day: is new and required")]),

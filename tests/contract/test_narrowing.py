@@ -45,7 +45,8 @@ STRING, INTEGER, NUMBER, NULL = ({"type": each} for each in ("string", "integer"
         (of(a={**STRING, "pattern": "a"}), of(a={**STRING, "pattern": "b"}), "unknown", ['a: pattern "a" became "b"']),
         (of(a={**STRING, "pattern": "a"}), of(a=STRING), "wider", ['a: pattern "a" is gone']),
         (of(a=STRING), of(a=STRING, b=STRING), "wider", ["b: is new"]),
-        (of(a=STRING), {**of(a=STRING, b=STRING), "required": ["b"]}, "narrower", ["b: is new and required"]),
+        (of(a=STRING), {**of(a=STRING, b=STRING), "required": ["b"]}, "unknown", ["b: is new and required"]),
+        ({"properties": {}}, {"properties": {"b": {}}, "required": ["b"]}, "narrower", ["b: is new and required"]),
         (of(a=STRING), {**of(a=STRING), "required": ["a"]}, "narrower", ["a: became required"]),
         (of(a=STRING, b=STRING), of(a=STRING), "narrower", ["b: is gone"]),
         ({"properties": {"a": STRING}}, {"properties": {}}, "wider", ["a: is gone, and ignored where it is sent"]),
@@ -65,6 +66,13 @@ STRING, INTEGER, NUMBER, NULL = ({"type": each} for each in ("string", "integer"
             ["a.b: maximum 3 is new"],
         ),
         (of(a={"oneOf": [STRING, NULL]}), of(a={"oneOf": [STRING]}), "unknown", None),
+        (
+            of(a={"anyOf": [{**STRING, "pattern": "a"}, {**INTEGER, "multipleOf": 0.2}, NULL]}),
+            of(a={"anyOf": [{**STRING, "pattern": "b"}, {**INTEGER, "multipleOf": 0.3}, NULL]}),
+            "unknown",
+            ['a: pattern "a" became "b"', "a: multipleOf 0.2 became 0.3"],
+        ),
+        (of(a={"anyOf": [{"not": STRING}, NULL]}), of(a={"anyOf": [{}, NULL]}), "wider", ["a: accepts any, too"]),
         (of(a={"not": STRING}), of(a={"not": NULL}), "unknown", None),
     ],
 )  # fmt: skip

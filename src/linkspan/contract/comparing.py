@@ -180,7 +180,8 @@ def _output(place: str, old: JSON, new: JSON) -> Iterator[ContractChange]:
         )
         return
     for each in differences(old, new):
-        if each.kind == "added" and each.effect == "wider":  # no member without a name was expected
+        is_unexpected = (each.kind, each.effect) in (("added", "wider"), ("required", "unknown"))
+        if is_unexpected:  # members without a name were refused
             yield ContractChange("C07", place, f"result {shown(each.path)}: {each.words}")
         elif each.kind != "order":
             yield _judged(place, each, _OUTPUT, "result", narrower="C55", wider="C07")

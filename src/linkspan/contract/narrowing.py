@@ -214,17 +214,29 @@ def _alternatives(old: Mapping[str, JSON], new: Mapping[str, JSON], path: tuple[
     if len(lost) == len(gained) == 1 and set(_types(lost[0])) & set(_types(gained[0])):
         yield from (each for each in _compare(lost[0], gained[0], path) if each.effect != "none")
         return
-    gone: list[JSON] = []
-    for arm in lost:
-        alike = [each for each in after if set(_types(arm)) & set(_types(each))]
-        fewer = [each for each in _compare(arm, alike[0], path) if each.effect == "narrower"] if len(alike) == 1 else []
-        yield from fewer
-        if not fewer:
-            gone.append(arm)
-    if gone:
+    fewer = [_of_arms(arm, _alike(arm, after), path, "narrower") for arm in lost]
+    more = [_of_arms(_alike(arm, before), arm, path, "wider") for arm in gained]
+    known = dict.fromkeys(each for found in fewer for each in found)
+    yield from known
+    if gone := [arm for arm, found in zip(lost, fewer, strict=True) if not found]:
         yield Difference(path, "values", "narrower", f"no longer accepts {_listed(gone)}")
-    if gained:
-        yield Difference(path, "values", "wider", f"accepts {_listed(gained)}, too")
+    unsure = [found for found in more if found and all(each.effect == "unknown" for each in found)]
+    yield from dict.fromkeys(each for found in unsure for each in found if each not in known)
+    if new := [arm for arm, found in zip(gained, more, strict=True) if found not in unsure]:
+        yield Difference(path, "values", "wider", f"accepts {_listed(new)}, too")
+
+
+def _alike(arm: JSON, others: Sequence[JSON]) -> JSON:
+    """Return the only one of other arms that has a type of this one; None if there is none, or several."""
+    found = [each for each in others if set(_types(arm)) & set(_types(each))]
+    return found[0] if len(found) == 1 else None
+
+
+def _of_arms(old: JSON, new: JSON, path: tuple[str, ...], effect: Effect) -> list[Difference]:
+    """Return what two arms say differently with an effect, or with one that is not known; nothing if one is None."""
+    if old is None or new is None:
+        return []
+    return [each for each in _compare(old, new, path) if each.effect in (effect, "unknown")]
 
 
 def _rest(schema: Mapping[str, JSON]) -> JSONObject:
@@ -237,7 +249,7 @@ def _arms(schema: Mapping[str, JSON]) -> Sequence[JSON]:
 
 def _covers(new: JSON, old: JSON) -> bool:
     """Return whether it is sure that a schema accepts every value of another."""
-    return all(each.effect in ("wider", "none") for each in _compare(old, new, ()))
+    return _is_open(new) or all(each.effect in ("wider", "none") for each in _compare(old, new, ()))
 
 
 def _listed(schemas: Sequence[JSON]) -> str:
@@ -372,7 +384,8 @@ def _members(old: Mapping[str, JSON], new: Mapping[str, JSON], path: tuple[str, 
         elif by_pattern:
             yield Difference(inner, "undecided", "unknown", "a pattern may describe it, too")
         elif name in after:
-            if name not in _without(new.get("required") or [], old.get("required") or []):  # that says enough
+            is_needed = name in _without(new.get("required") or [], old.get("required") or [])
+            if not is_needed or not (others is False or _is_open(others)):  # else that says enough
                 yield from _new_member(others, after[name], inner)
         elif others_now is False:
             yield Difference(inner, "removed", "narrower", "is gone")
@@ -398,9 +411,12 @@ def _required(old: Mapping[str, JSON], new: Mapping[str, JSON], path: tuple[str,
     before: list[JSON] = old.get("required") or []
     after: list[JSON] = new.get("required") or []
     known: Mapping[str, JSON] = old.get("properties") or {}
+    is_closed = old.get("additionalProperties") is False
     for name in _without(after, before):
         words = "became required" if name in known else "is new and required"
-        yield Difference((*path, name), "required", "narrower", words)
+        # where members without a name were refused, those with this one are values that were not good before
+        effect: Effect = "unknown" if is_closed and name not in known else "narrower"
+        yield Difference((*path, name), "required", effect, words)
     for name in _without(before, after):
         yield Difference((*path, name), "optional", "wider", "may be left out")
 
