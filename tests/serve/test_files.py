@@ -189,6 +189,12 @@ def test_a_list_is_bounded_and_the_rest_can_be_read(docs: Path, caplog: pytest.L
     assert read(server, "docs://guide/intro.md")["text"] == "# Hello"
 
 
+def test_a_list_may_be_as_long_as_its_bound(docs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    every = list(listed(serving(docs)))
+    assert list(listed(serving(docs, max_files=len(every)))) == every
+    assert caplog.text == ""
+
+
 def test_other_resources_keep_their_uris(docs: Path) -> None:
     server = serving(docs)
     server.define_resource("docs://logo.png", text="mine")
