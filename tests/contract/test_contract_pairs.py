@@ -1,4 +1,4 @@
-"""Pairs of contracts at random: what is not said to break anybody does not, with another implementation of JSON Schema as the judge."""
+"""Pairs of contracts at random: what is not said to break clients does not. Another implementation of JSON Schema judges."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Maker:
         each = part[key]
         holds_schemas = key in ("properties", "$defs", "patternProperties")
         if holds_schemas:
-            each[chance.choice(NAMES if key == "properties" else [*each])] = self.part(2)
+            each[chance.choice(NAMES if key == "properties" else [*each] or ["^b"])] = self.part(2)
         elif key == "required":
             part[key] = [name for name in NAMES if chance.random() < 0.4]
         elif isinstance(each, bool) or key in ("pattern", "enum", "const", "type", "title", "description", "default"):
