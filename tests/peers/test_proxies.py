@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +21,13 @@ import pytest
 
 from certificates import write_certificate
 from linkspan import ClientError, Context, Server, SyncClient
+from linkspan.cli.main import main
+from linkspan.cli.run import load_server
 from over_http import serving
 
 pytestmark = pytest.mark.timeout(120)
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "everything.py"
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text()
 NAME = "mcp.example.com"
 NGINX = """daemon off;
@@ -57,6 +61,8 @@ class Proxy(NamedTuple):
 
     port: int
     trust: ssl.SSLContext
+    certificate: Path
+    """What signs its certificate, as PEM."""
 
     @property
     def url(self) -> str:
@@ -142,22 +148,29 @@ def make_server() -> Server:
     return server
 
 
-@pytest.fixture(scope="module", params=COMMANDS)
-def proxy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    program = shutil.which(request.param, path=f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin")
+@contextmanager
+def behind(name: str, server: Server, folder: Path) -> Iterator[Proxy]:
+    """Run a proxy in front of a server, until the end of the block; skip the test where the proxy is not installed."""
+    program = shutil.which(name, path=f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin")
     if program is None:
-        pytest.skip(f"{request.param} is not installed")
-    folder, port = tmp_path_factory.mktemp(request.param), free_port()
-    with serving(make_server().asgi(allowed_hosts=["localhost"], metrics="/metrics")) as url:
+        pytest.skip(f"{name} is not installed")
+    port = free_port()
+    with serving(server.asgi(allowed_hosts=["localhost"], metrics="/metrics")) as url:
         upstream = url.removeprefix("http://").removesuffix("/mcp")
-        command, certificate = COMMANDS[request.param](program, folder, port, upstream)
+        command, certificate = COMMANDS[name](program, folder, port, upstream)
         environ = {**os.environ, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "HOME": str(folder)}
         log = folder / "log"
         with log.open("w") as stderr, subprocess.Popen(command, cwd=folder, env=environ, stderr=stderr) as process:
             try:
-                yield Proxy(port, trusting(certificate, port, process, log))
+                yield Proxy(port, trusting(certificate, port, process, log), certificate)
             finally:
                 process.terminate()
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def proxy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with behind(request.param, make_server(), tmp_path_factory.mktemp(request.param)) as found:
+        yield found
 
 
 def test_a_call_brings_its_host_and_the_address_of_its_caller(proxy: Proxy) -> None:
@@ -190,3 +203,28 @@ def test_other_hosts_and_the_numbers_are_not_served(proxy: Proxy, host: str, pat
         answer = connection.getresponse()
         # Caddy does not ask the server about other hosts: its answer is empty.
         assert answer.status == status or (answer.status, answer.read()) == (200, b"")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_doctor_finds_no_fault_of_a_server_behind_a_proxy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole of it: the way there, what answers where a login would be described, sessions, streams and the list."""
+    with behind(name, load_server(str(EXAMPLE)), tmp_path) as proxy:
+        monkeypatch.setenv("SSL_CERT_FILE", str(proxy.certificate))
+        status = main(["doctor", "--json", proxy.url])
+    found = json.loads(capsys.readouterr().out)["verdicts"]
+    wrong = {each["id"]: each for each in found if each["level"] in ("fault", "warning")}
+    assert (status, wrong.keys()) == (0, {"D48", "D50"}), (
+        wrong
+    )  # its tools have no titles, and are not those of deep research
+    assert {each["id"] for each in found if each["level"] == "ok"} >= {
+        "D03",
+        "D08",
+        "D09",
+        "D10",
+        "D22",
+        "D24",
+        "D25",
+        "D40",
+    }
