@@ -10,8 +10,10 @@ import pytest
 from test_negotiation import WEB, state
 
 from linkspan.client.transports import http_streams
+from linkspan.client.transports.http_guarded import GuardedHttp
 from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, HttpRequests, Open, ReadBody
 from linkspan.client.transports.http_streams import FirstTransport, OwnStream, SseReader
+from linkspan.core.auth_flow import Http, HttpResult
 from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import ClientError, ConnectionLost, HttpError, InvalidResponse
 from linkspan.flows.requesting import backoff
@@ -385,3 +387,79 @@ def test_other_redirects_are_not_followed(method: str, status: int, location: st
 def test_what_only_reads_follows_every_redirect(status: int) -> None:
     driven, flow = redirected(status, 200, method="GET", location="https://there:443/there")
     assert driven.run(flow).status == 200
+
+
+# Requests to authorization servers.
+
+
+def asked(effect: Http, *replies: Reply) -> tuple[Driven, Callable[[], HttpResult]]:
+    """Return what drives a request to an authorization server, and what runs it."""
+    driven, guarded = Driven(*replies), GuardedHttp("https://there/mcp", lambda host: True, set)
+
+    def run() -> HttpResult:
+        results: list[HttpResult] = []
+        try:
+            driven.run(guarded._requests(effect, results))
+        finally:
+            guarded.close()
+        (found,) = results
+        return found
+
+    return driven, run
+
+
+def moved(status: int = 302, location: str = "/next") -> Reply:
+    return Reply("moved", status=status, headers={"location": location})
+
+
+@pytest.mark.parametrize("kind", [Reply, Slow])
+@pytest.mark.parametrize("pieces", [["0123456789"], ["01234", "56789"]])
+def test_a_body_of_an_authorization_server_has_its_bound(kind: Callable[..., Reply], pieces: list[str]) -> None:
+    driven, run = asked(Http("GET", "https://as/x", {}, limit=10), kind(*pieces))
+    assert run().body == b"0123456789"
+    driven, run = asked(Http("GET", "https://as/x", {}, limit=9), kind(*pieces, "never read"))
+    with pytest.raises(HttpFailure, match="its response is larger than 9 bytes") as failed:
+        run()
+    assert failed.value.sent
+    assert driven.replies[0].pieces == [b"never read"]
+    assert driven.replies[0].returned == 1
+
+
+def test_an_authorization_server_may_redirect_four_times() -> None:
+    effect = Http("GET", "https://as/x", {"a": "b"}, redirects=True)
+    driven, run = asked(effect, moved(301), moved(303), moved(307), moved(308), Reply("here"))
+    assert run().body == b"here"
+    assert [each.url for each in driven.sent] == ["https://as/x", *["https://as/next"] * 4]
+    assert all(each.headers["a"] == "b" for each in driven.sent)
+    assert [each.returned for each in driven.replies] == [1] * 5
+    driven, run = asked(effect, *(moved() for _ in range(5)))
+    with pytest.raises(HttpFailure, match="it redirects too many times") as failed:
+        run()
+    assert failed.value.sent
+    assert [each.returned for each in driven.replies] == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("effect", "location"),
+    [
+        (Http("GET", "https://as/x", {}), "/next"),
+        (Http("POST", "https://as/x", {}, b"body", redirects=True), "/next"),
+        (Http("GET", "https://as/x", {}, redirects=True), "https://other/next"),
+        (Http("GET", "https://as/x", {}, redirects=True), "https://ada@as/next"),
+        (Http("GET", "https://as/x", {}, redirects=True), "http://[::1/"),
+    ],
+)
+def test_other_redirects_of_it_are_its_answer(effect: Http, location: str) -> None:
+    driven, run = asked(effect, moved(location=location))
+    found = run()
+    assert (found.status, found.body) == (302, b"moved")
+    assert len(driven.sent) == 1
+
+
+@pytest.mark.parametrize("url", ["http://as/x", "https://as/x#y", "https://ada@as/x"])
+def test_a_url_that_may_not_be_contacted_is_not(url: str) -> None:
+    driven, run = asked(Http("GET", url, {}))
+    with pytest.raises(HttpFailure) as failed:
+        run()
+    assert (failed.value.sent, failed.value.ours) == (False, True)
+    assert driven.sent == []

@@ -213,6 +213,7 @@ def test_a_terminal_can_type_requests_and_interrupt(spawn):
     seen = b""
     while b'"result":{}' not in seen.replace(b" ", b""):
         seen += os.read(terminal, 1000)
+    process.wait_for_error("Serving MCP on standard input and output")
     os.write(terminal, b"\x03")
     assert process.exit_code() == 130
     assert b"Traceback" not in process.errors

@@ -86,6 +86,7 @@ def test_pieces_on_a_loop_count_against_max_body_bytes(spare: int, status: int, 
 
     asyncio.run(serve())
     assert sent[0]["status"] == status
+    assert ((b"connection", b"close") in sent[0]["headers"]) == (status == 413)
     assert (b"max_body_bytes" in b"".join(each.get("body", b"") for each in sent)) == (status == 413)
 
 
