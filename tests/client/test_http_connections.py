@@ -827,6 +827,8 @@ class Tunnels(threading.Thread):
     def __init__(self, status: int = 200, certificate: tuple[Path, Path] | None = None) -> None:
         super().__init__(daemon=True)
         self.heads: list[str] = []
+        self.ended = threading.Semaphore(0)
+        """Released with the end of each connection."""
         self._status = status
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if certificate is not None else None
         if self._tls is not None and certificate is not None:
@@ -860,6 +862,7 @@ class Tunnels(threading.Thread):
                 back.start()
                 self._pass(near, far)
                 back.join(5)
+        self.ended.release()
 
     @staticmethod
     def _pass(source: socket.socket, target: socket.socket) -> None:
@@ -925,6 +928,31 @@ def test_a_read_through_two_layers_of_tls_ends_with_the_connection_or_its_deadli
         connection.wait(time.monotonic() + 30)
         assert "before it responded" in str(connection.failure)
         pool.drop(connection)
+    proxy.close()
+
+
+def test_what_is_closed_through_two_layers_of_tls_is_closed_at_the_proxy(
+    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = ssl.create_default_context(cafile=str(certificate[0]))
+    proxy = Tunnels(certificate=certificate)
+    monkeypatch.setenv("https_proxy", f"https://{proxy.address}")
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(*certificate)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ends: list[ssl.SSLSocket] = []
+        accepted = threading.Thread(
+            target=lambda: ends.append(theirs.wrap_socket(listener.accept()[0], server_side=True))
+        )
+        accepted.start()
+        pool = ThreadPool(Routes(known, 30.0))
+        connection = pool.open(pool.routes.find(f"https://127.0.0.1:{listener.getsockname()[1]}/"))
+        accepted.join(30)
+        assert pool._open == {connection}
+        pool.drop(connection)
+        assert proxy.ended.acquire(timeout=30)
+        assert not pool._open
+        ends[0].close()
     proxy.close()
 
 
