@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,26 @@ def test_an_import_that_is_misspelt_names_what_is_near() -> None:
         exec("from linkspan import Servr")
     assert not hasattr(linkspan, "Servr")
     exec("from linkspan import serve")  # a module, though there is a name that is near
+
+
+LAZY = [
+    "linkspan",
+    *(f"linkspan.{name}" for name in ["apps", "auth", "client", "engines", "openapi", "skills", "stores", "testing"]),
+]
+"""The packages whose names are loaded when they are first used."""
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_a_lazy_package_has_its_names_and_says_which_is_near(package: str) -> None:
+    module = import_module(package)
+    names = dir(module)
+    assert names == sorted(module.__all__)
+    if package != "linkspan.engines":  # each of these needs its engine
+        assert [name for name in names if getattr(module, name) is None] == []
+    with pytest.raises(ImportError, match=rf"^{package} has no '{names[0]}z': did you mean '{names[0]}'\?$"):
+        exec(f"from {package} import {names[0]}z")
+    with pytest.raises(AttributeError, match=f"^module '{package}' has no attribute 'nonsense'$"):
+        _ = module.nonsense
 
 
 @pytest.mark.parametrize("package", ["linkspan", "linkspan.auth"])

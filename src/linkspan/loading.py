@@ -9,7 +9,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import ModuleType
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, tuple[str, ...]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package that loads its names when they are first used.
+
+    `homes` maps a module, named from `package` on, to the names that are loaded from it.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def getattr_(name: str) -> object:
+        home = home_of.get(name)
+        if home is None:
+            from linkspan.habits import missing_import
+
+            raise missing_import(package, name)
+        value: object = getattr(load(f"{package}.{home}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def dir_() -> list[str]:
+        return sorted(sys.modules[package].__all__)
+
+    return getattr_, dir_
 
 
 def load(home: str) -> ModuleType:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from linkspan.loading import load
+from linkspan.loading import lazy_names
 
 if TYPE_CHECKING:
     from linkspan.apps.bridge import AppBridge as AppBridge
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
     from linkspan.apps.serving import supports_ui as supports_ui
     from linkspan.apps.views import Views as Views
 
-_HOMES = {
-    "linkspan.apps.bridge": ("AppBridge",),
-    "linkspan.apps.policy": ("Csp", "View", "ViewError", "csp_header", "permissions_header", "read_view"),
-    "linkspan.apps.preview": ("Preview",),
-    "linkspan.apps.serving": ("AppView", "Apps", "supports_ui"),
-    "linkspan.apps.views": ("Views",),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AppBridge",
@@ -53,14 +45,13 @@ __all__ = [
     "supports_ui",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(load(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bridge": ("AppBridge",),
+        "policy": ("Csp", "View", "ViewError", "csp_header", "permissions_header", "read_view"),
+        "preview": ("Preview",),
+        "serving": ("AppView", "Apps", "supports_ui"),
+        "views": ("Views",),
+    },
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from linkspan.loading import load
+from linkspan.loading import lazy_names
 
 if TYPE_CHECKING:
     from linkspan.auth.exchanging import TokenExchange as TokenExchange
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from linkspan.auth.verifying import Introspection as Introspection
     from linkspan.auth.verifying import Jwt as Jwt
 
-_HOMES = {
-    "linkspan.auth.exchanging": ("TokenExchange",),
-    "linkspan.auth.identities": ("ClientCredentials", "Enterprise", "OAuth", "WorkloadIdentity"),
-    "linkspan.auth.presets": ("PRESETS",),
-    "linkspan.auth.protection": ("Protected",),
-    "linkspan.auth.verifying": ("ApiKeys", "Introspection", "Jwt"),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "PRESETS",
@@ -40,16 +32,13 @@ __all__ = [
     "WorkloadIdentity",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        from linkspan.habits import missing_import
-
-        raise missing_import(__name__, name)
-    value: object = getattr(load(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "exchanging": ("TokenExchange",),
+        "identities": ("ClientCredentials", "Enterprise", "OAuth", "WorkloadIdentity"),
+        "presets": ("PRESETS",),
+        "protection": ("Protected",),
+        "verifying": ("ApiKeys", "Introspection", "Jwt"),
+    },
+)

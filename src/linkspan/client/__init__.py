@@ -10,8 +10,9 @@ The modules beside this one are the conversations, without any I/O; the names he
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from linkspan.loading import lazy_names
 
 if TYPE_CHECKING:
     from linkspan.client.client import Client as Client
@@ -19,10 +20,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "SyncClient"]
 
-_HOMES = {"Client": "linkspan.client.client", "SyncClient": "linkspan.client.sync_client"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__ = lazy_names(__name__, {"client": ("Client",), "sync_client": ("SyncClient",)})

@@ -7,8 +7,9 @@ record in the store stays the truth: an engine that delivers twice runs twice on
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from linkspan.loading import lazy_names
 
 if TYPE_CHECKING:
     from linkspan.engines.celery import Celery as Celery
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Celery", "Docket", "Dramatiq", "Procrastinate"]
 
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"linkspan.engines.{name.lower()}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "celery": ("Celery",),
+        "docket": ("Docket",),
+        "dramatiq": ("Dramatiq",),
+        "procrastinate": ("Procrastinate",),
+    },
+)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from linkspan.loading import load
+from linkspan.loading import lazy_names
 
 if TYPE_CHECKING:
     from linkspan.openapi.calling import ApiAuth as ApiAuth
@@ -37,16 +37,6 @@ if TYPE_CHECKING:
     from linkspan.openapi.reading import read_document as read_document
     from linkspan.openapi.schemas import ApiDocumentError as ApiDocumentError
 
-_HOMES = {
-    "linkspan.openapi.calling": ("ApiAuth", "ApiKey", "Bearer"),
-    "linkspan.openapi.curation": ("CuratedTool", "Curation", "read_curation"),
-    "linkspan.openapi.door": ("RestApp", "rest_app"),
-    "linkspan.openapi.importing": ("from_openapi",),
-    "linkspan.openapi.in_process": ("from_app", "mount_app"),
-    "linkspan.openapi.reading": ("ApiDocument", "ApiOperation", "read_document"),
-    "linkspan.openapi.schemas": ("ApiDocumentError",),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ApiAuth",
@@ -66,14 +56,15 @@ __all__ = [
     "rest_app",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(load(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "calling": ("ApiAuth", "ApiKey", "Bearer"),
+        "curation": ("CuratedTool", "Curation", "read_curation"),
+        "door": ("RestApp", "rest_app"),
+        "importing": ("from_openapi",),
+        "in_process": ("from_app", "mount_app"),
+        "reading": ("ApiDocument", "ApiOperation", "read_document"),
+        "schemas": ("ApiDocumentError",),
+    },
+)

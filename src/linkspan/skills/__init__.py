@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from linkspan.loading import load
+from linkspan.loading import lazy_names
 
 if TYPE_CHECKING:
     from linkspan.skills.hosting import HostSkills as HostSkills
@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from linkspan.skills.shapes import Skill as Skill
     from linkspan.skills.shapes import SkillFile as SkillFile
 
-_HOMES = {
-    "linkspan.skills.hosting": ("HostSkills",),
-    "linkspan.skills.reading": ("ClientSkill", "ClientSkills", "SkillChanged", "SyncClientSkill", "SyncClientSkills"),
-    "linkspan.skills.serving": ("Skills",),
-    "linkspan.skills.shapes": ("Skill", "SkillFile"),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ClientSkill",
@@ -45,14 +38,12 @@ __all__ = [
     "SyncClientSkills",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(load(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "hosting": ("HostSkills",),
+        "reading": ("ClientSkill", "ClientSkills", "SkillChanged", "SyncClientSkill", "SyncClientSkills"),
+        "serving": ("Skills",),
+        "shapes": ("Skill", "SkillFile"),
+    },
+)

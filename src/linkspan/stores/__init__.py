@@ -12,8 +12,9 @@ first used.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from linkspan.loading import lazy_names
 
 if TYPE_CHECKING:
     from linkspan.stores.leases import Lease as Lease
@@ -52,17 +53,14 @@ __all__ = [
     "open_store",
 ]
 
-_HOMES = {
-    **dict.fromkeys(("Lease", "Leased", "amend", "claim", "create", "look"), "leases"),
-    **dict.fromkeys(("ABSENT", "Bounds", "Entry", "Record", "Store", "StoreError"), "port"),
-    "MemoryStore": "memory",
-    "SealedStore": "sealed",
-    "SqliteStore": "sqlite",
-    "open_store": "opening",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"linkspan.stores.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "leases": ("Lease", "Leased", "amend", "claim", "create", "look"),
+        "memory": ("MemoryStore",),
+        "opening": ("open_store",),
+        "port": ("ABSENT", "Bounds", "Entry", "Record", "Store", "StoreError"),
+        "sealed": ("SealedStore",),
+        "sqlite": ("SqliteStore",),
+    },
+)

@@ -14,8 +14,9 @@ def test_adding(client):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from linkspan.loading import lazy_names
 
 if TYPE_CHECKING:
     from linkspan.client.client import Client
@@ -27,17 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Player", "Scope", "TranscriptWriter", "async_client_fixture", "check_store", "client_fixture"]
 
-_HOMES = {
-    "Player": "linkspan.testing.player",
-    "TranscriptWriter": "linkspan.testing.recorder",
-    "check_store": "linkspan.testing.store_contract",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "player": ("Player",),
+        "recorder": ("TranscriptWriter",),
+        "store_contract": ("check_store",),
+    },
+)
 
 
 Scope: TypeAlias = Literal["function", "class", "module", "package", "session"]
