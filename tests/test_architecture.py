@@ -165,7 +165,7 @@ OF_ONE_SYSTEM = {
     },
     "os.fork": {"serve/http_workers.py"},
     "os.killpg": {"runtime/process.py"},
-    "os.read": {"runtime/descriptors.py", "runtime/isolated.py", "runtime/stdout.py", "serve/http_workers.py"},
+    "os.read": {"runtime/descriptors.py", "runtime/stdout.py", "serve/http_workers.py"},
     "pass_fds": {"runtime/process.py"},
     "signal.SIGKILL": {"runtime/process.py", "serve/http_workers.py"},
     "termios": {"cli/terminal.py"},

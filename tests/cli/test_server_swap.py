@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from linkspan.cli.relay import Handover
+from linkspan.cli.handover import Handover
 
 TAG = "io.modelcontextprotocol/subscriptionId"
 HELLO: dict[str, Any] = {

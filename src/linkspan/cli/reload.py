@@ -20,7 +20,18 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from linkspan.cli.relay import GRACE, Handover, Note, exit_status, report_exit, signals
+from linkspan.cli.handover import Handover
+from linkspan.cli.relay import (
+    GRACE,
+    Note,
+    carry,
+    end_child,
+    exit_status,
+    next_note,
+    report_exit,
+    signals,
+    start_thread,
+)
 from linkspan.errors import LinkspanError
 from linkspan.runtime.descriptors import Outbox, read_some, write_all
 from linkspan.runtime.process import Child, ChildGroup, Ending, Popen, ask_to_end, start_with_socket
@@ -37,8 +48,6 @@ _STDIN: Final = 0
 _STDOUT: Final = 1
 _STDERR: Final = 2
 _MORE_THAN_DRAIN: Final = 3.0
-_WAKE: Final = 0.5
-"""Seconds between two returns to Python, where Windows delivers signals."""
 _KEPT: Final = 16 * 1024
 """Bytes of stderr that are kept for those who ask a server that did not start."""
 
@@ -86,10 +95,10 @@ def _serve(file: str, servers: _Servers, notes: queue.SimpleQueue[Note]) -> int:
 
     with signals(notes):
         servers.start(started)
-        watching = _run(report_changes)
+        watching = start_thread(report_changes)
         try:
             while True:
-                match _next(notes, _WAKE):
+                match next_note(notes):
                     case ("changed", _):
                         servers.stop(f"{path} changed: starting again")
                         started += 1
@@ -106,12 +115,6 @@ def _serve(file: str, servers: _Servers, notes: queue.SimpleQueue[Note]) -> int:
             watching.join(_LAST_WORDS)
 
 
-def _next(notes: queue.SimpleQueue[Note], timeout: float | None) -> Note | None:
-    with suppress(queue.Empty):
-        return notes.get(timeout=timeout)
-    return None
-
-
 class _Running:
     """One of the servers, and the threads at its pipes."""
 
@@ -120,8 +123,8 @@ class _Running:
         self.number = number
         self.outbox = Outbox(child.stdin)
         self._readers = [
-            _run(_carry, child.stdout, partial(on_output, number)),
-            _run(_carry, child.stderr, _write_to_stderr),
+            start_thread(carry, child.stdout, partial(on_output, number)),
+            start_thread(carry, child.stderr, _write_to_stderr),
         ]
 
     def join_readers(self) -> None:
@@ -156,9 +159,9 @@ class _StdioServers:
             self._server = _Running(child, number, self._receive_from_server)
             self._handover.begin()
             self._flush()
-        _run(report_exit, child, self._notes, number)
+        start_thread(report_exit, child, self._notes, number)
         if number == 1:
-            _run(self._read_client)
+            start_thread(self._read_client)
 
     def stop(self, why: str) -> None:
         with self._lock:
@@ -193,8 +196,7 @@ class _StdioServers:
                 server.outbox.end()
                 server.outbox.thread.join(_LAST_WORDS)  # what was asked before the end still gets there
             ending.receive(note)
-            while (later := _next(self._notes, ending.left())) != ("exited", server.number):
-                ending.receive(later)
+            end_child(ending, self._notes, server.number)
             server.join_readers()
             server.child.reap()
             status = exit_status(server.child.exit_code())
@@ -234,17 +236,6 @@ class _StdioServers:
                 self._server.outbox.put(line + b"\n")
         self._handover.to_client.clear()
         self._handover.to_server.clear()
-
-
-def _run(target: Callable[..., object], *arguments: object) -> threading.Thread:
-    thread = threading.Thread(target=target, args=arguments, name="linkspan-reload", daemon=True)
-    thread.start()
-    return thread
-
-
-def _carry(source: int, sink: Callable[[bytes], object]) -> None:
-    while data := read_some(source):
-        sink(data)
 
 
 def _write_to_stderr(data: bytes) -> None:
@@ -322,15 +313,15 @@ class _HttpServers:
         def read_stderr() -> None:
             assert child.stderr is not None
             with child.stderr:
-                _carry(child.stderr.fileno(), pass_on)
+                carry(child.stderr.fileno(), pass_on)
 
-        self._reader = _run(read_stderr)
+        self._reader = start_thread(read_stderr)
 
         def report_exit() -> None:
             child.wait()
             self._notes.put(("exited", number))
 
-        _run(report_exit)
+        start_thread(report_exit)
 
     def stop(self, why: str) -> None:
         self._end_unavailable()

@@ -67,19 +67,9 @@ class TracedUrl:
         show_headers: bool = False,
     ) -> None:
         """Listen on `port`; 0 for any that is free. `headers` replace those of the client. Raises: OSError, ValueError."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise ValueError("the URL of a server is http(s)://HOST/PATH, without a user and a password: use --header")
-        self._relay = _RelayServer(("127.0.0.1", port))
-        self._relay.connect = _connector(parts.scheme == "https", parts.hostname, parts.port)
-        self._relay.target = url
-        self._relay.path = parts.path or "/"
-        self._relay.query = parts.query
-        self._relay.trace = trace
-        self._relay.headers = dict(headers or {})
-        self._relay.secrets = (*secrets, *self._relay.headers.values())
-        self._relay.redacted = redacted
-        self._relay.show_headers = show_headers
+        self._relay = _RelayServer(
+            url, trace, port, dict(headers or {}), secrets, redacted=redacted, show_headers=show_headers
+        )
         self.url = f"http://127.0.0.1:{self._relay.server_port}{self._relay.path}"
         self._thread = threading.Thread(
             target=self._relay.serve_forever, args=(0.1,), name="linkspan-trace-http", daemon=True
@@ -103,19 +93,32 @@ def _connector(secure: bool, host: str, port: int | None) -> Callable[[], http.c
 class _RelayServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = os.name != "nt"  # there it would let another program take the port over
-    connect: Callable[[], http.client.HTTPConnection]
-    target: str
-    path: str
-    query: str
-    trace: HttpTrace
-    headers: Mapping[str, str]
-    secrets: tuple[str, ...]
-    redacted: bool
-    show_headers: bool
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        super().__init__(address, _RelayHandler)
+    def __init__(
+        self,
+        url: str,
+        trace: HttpTrace,
+        port: int,
+        headers: Mapping[str, str],
+        secrets: tuple[str, ...],
+        *,
+        redacted: bool,
+        show_headers: bool,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ValueError("the URL of a server is http(s)://HOST/PATH, without a user and a password: use --header")
+        self.connect = _connector(parts.scheme == "https", parts.hostname, parts.port)
+        self.target = url
+        self.path = parts.path or "/"
+        self.query = parts.query
+        self.trace = trace
+        self.headers = headers
+        self.secrets = (*secrets, *headers.values())
+        self.redacted = redacted
+        self.show_headers = show_headers
         self.running = threading.BoundedSemaphore(_AT_ONCE)
+        super().__init__(("127.0.0.1", port), _RelayHandler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a client may break off at any time."""

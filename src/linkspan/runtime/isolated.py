@@ -1,29 +1,31 @@
 """Processes for tools that may crash, never return, or use up memory; `serve/isolated_main.py` is what runs in them.
 
-A process has one call at a time, and stays for the next. One that exceeds its limits is killed, and only its call fails.
+Both sides write lines of JSON. A process has one call at a time, and stays for the next. One that exceeds its limits is killed,
+and only its call fails.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from linkspan.errors import RequestCancelled, ToolError
+from linkspan.runtime.channels import as_line
+from linkspan.runtime.descriptors import read_some, write_all
 from linkspan.runtime.forks import renew
 from linkspan.runtime.process import signal_name, start_group
 from linkspan.server.limits import Isolation, ProcessReply
+from linkspan.wire.framing import LineReader
 
-_LENGTH: Final = struct.Struct("!Q")
 _TICK: Final = 0.05
 """Seconds between looks at whether the call was cancelled."""
 _START: Final = 60.0
@@ -101,8 +103,8 @@ class _Process:
         assert self._process.stdout is not None
         try:
             with self._process.stdout as output:
-                while frame := read_frame(output.fileno()):
-                    self._replies.put(frame)
+                for line in read_lines(output.fileno()):
+                    self._replies.put(line)
         finally:  # a call that waits for its reply ends with this
             self._replies.put(b"")
 
@@ -123,24 +125,23 @@ class _Process:
 
     def _send(self, message: object) -> None:
         assert self._process.stdin is not None
-        data = msgspec.json.encode(message)
         with suppress(BrokenPipeError):  # `_receive` notices
-            write_frame(self._process.stdin.fileno(), data)
+            write_all(self._process.stdin.fileno(), as_line(msgspec.json.encode(message)))
 
     def _receive(self, timeout: float | None, cancelled: Callable[[], bool], overdue: str) -> bytes:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _TICK if deadline is None else min(_TICK, deadline - time.monotonic())
             try:
-                frame = self._replies.get(timeout=max(0.0, left))
+                line = self._replies.get(timeout=max(0.0, left))
             except queue.Empty:
                 if cancelled():
                     raise RequestCancelled from None
                 if deadline is not None and time.monotonic() >= deadline:
                     raise ToolError(f"{self._isolation.tool} {overdue} {timeout:g} s") from None
                 continue
-            if frame:
-                return frame
+            if line:
+                return line
             tool, memory = self._isolation.tool, self._isolation.memory
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
@@ -159,30 +160,13 @@ class _Process:
             process.stdin.close()
 
 
-def read_frame(descriptor: int) -> bytes:
-    """Return the next frame, or nothing at the end."""
-    head = _read_exactly(descriptor, _LENGTH.size)
-    return _read_exactly(descriptor, _LENGTH.unpack(head)[0]) if head else b""
-
-
-def _read_exactly(descriptor: int, length: int) -> bytes:
-    found = bytearray()
-    while len(found) < length:
-        try:
-            chunk = os.read(descriptor, min(length - len(found), 1 << 20))
-        except OSError:
-            return b""
-        if not chunk:
-            return b""
-        found += chunk
-    return bytes(found)
-
-
-def write_frame(descriptor: int, data: bytes) -> None:
-    """Write all of a frame."""
-    rest = memoryview(_LENGTH.pack(len(data)) + data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+def read_lines(descriptor: int) -> Iterator[bytes]:
+    """Wait for the lines of the other process, until its end; one that is cut off by that is left out."""
+    reader = LineReader(sys.maxsize)
+    while data := read_some(descriptor):
+        for line in reader.receive_data(data):
+            assert isinstance(line, bytes)
+            yield line
 
 
 _reply: Final = msgspec.json.Decoder(ProcessReply)

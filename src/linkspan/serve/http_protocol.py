@@ -158,22 +158,20 @@ class DirectApp(HttpApp):
         fixed = self._public(path, local) or (self._nothing_here if self._is_elsewhere(local) else None)
         return _UrlTarget(path, query, authority, fixed)
 
-    def head(self, status: int, headers: tuple[Header, ...], fixed: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Return the beginning of a response with the `fixed` headers of all: uvicorn makes new ones once a second, for the date.
+    def make_head(self, status: int, headers: tuple[Header, ...], fixed: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Make the beginning of a response with the `fixed` headers of all: uvicorn makes new ones once a second, for the date.
 
-        Raises: ValueError for a header with a control character.
+        It is kept in `heads`. Raises: ValueError for a header with a control character.
         """
         if fixed is not self.fixed or len(self.heads) > _REMEMBERED:
             self.fixed, self.heads = fixed, {}
-        found = self.heads.get((status, headers))
-        if found is None:
-            lines = [f"{name}: {value}" for name, value in headers]
-            if any(map(_CONTROL.search, lines)):
-                raise ValueError("a header of a response contains a control character")
-            own = "".join([f"{line}\r\n" for line in lines]).encode("latin-1")
-            found = b"".join([STATUS_LINE[status], *(b"%b: %b\r\n" % each for each in fixed), own])
-            self.heads[status, headers] = found
-        return found
+        lines = [f"{name}: {value}" for name, value in headers]
+        if any(map(_CONTROL.search, lines)):
+            raise ValueError("a header of a response contains a control character")
+        own = "".join([f"{line}\r\n" for line in lines]).encode("latin-1")
+        head = b"".join([STATUS_LINE[status], *(b"%b: %b\r\n" % each for each in fixed), own])
+        self.heads[status, headers] = head
+        return head
 
 
 class EndpointProtocol(HttpToolsProtocol):
@@ -588,7 +586,7 @@ class EndpointProtocol(HttpToolsProtocol):
             self._log(status)
         app, fixed = self._app, self.server_state.default_headers
         found = app.heads.get((status, headers)) if fixed is app.fixed else None  # most are there, and need no call
-        return app.head(status, headers, fixed) if found is None else found
+        return app.make_head(status, headers, fixed) if found is None else found
 
     def _end(self) -> None:
         """Note that the last part of a stream has been sent."""

@@ -17,7 +17,9 @@ from typing import Any
 import msgspec
 
 from linkspan.errors import ToolError
-from linkspan.runtime.isolated import OUT_OF_MEMORY, ProcessCall, Start, read_frame, write_frame
+from linkspan.runtime.channels import as_line
+from linkspan.runtime.descriptors import write_all
+from linkspan.runtime.isolated import OUT_OF_MEMORY, ProcessCall, Start, read_lines
 from linkspan.serve.server import Server
 from linkspan.server.limits import Isolation, ProcessReply
 from linkspan.server.serving_inside import readable
@@ -32,7 +34,8 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), line_buffering=True)
-    start = msgspec.json.decode(read_frame(incoming), type=Start)
+    lines = read_lines(incoming)
+    start = msgspec.json.decode(next(lines), type=Start)
     sys.path[:] = start.path
     try:
         if (memory := start.isolation.memory) is not None and sys.platform != "win32":  # there the job has the bound
@@ -42,11 +45,11 @@ def main() -> None:
                 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         tool = _load(start.isolation)
     except BaseException as error:
-        write_frame(outgoing, "".join(traceback.format_exception_only(error)).strip().encode())
+        write_all(outgoing, as_line("".join(traceback.format_exception_only(error)).strip().encode()))
         return
-    write_frame(outgoing, b"ready")
-    while frame := read_frame(incoming):
-        write_frame(outgoing, msgspec.json.encode(_answer(tool, msgspec.json.decode(frame, type=ProcessCall))))
+    write_all(outgoing, as_line(b"ready"))
+    for line in lines:
+        write_all(outgoing, as_line(msgspec.json.encode(_answer(tool, msgspec.json.decode(line, type=ProcessCall)))))
 
 
 class _LoadedEnough(BaseException):
