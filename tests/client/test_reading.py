@@ -168,8 +168,11 @@ def test_two_loops_that_run_at_once_do_not_wait_for_each_other() -> None:
 
 
 def test_a_loop_that_cannot_wait_for_pipes_is_served_all_the_same() -> None:
+    asked: list[str] = []
+
     class Poor(asyncio.SelectorEventLoop):
         def add_reader(self, *_: Any) -> None:
+            asked.append("asked")
             raise NotImplementedError
 
     async def run() -> None:
@@ -179,6 +182,7 @@ def test_a_loop_that_cannot_wait_for_pipes_is_served_all_the_same() -> None:
 
     with asyncio.Runner(loop_factory=Poor) as runner:
         runner.run(run())
+    assert asked == ["asked"], "it is not asked again with each call"
 
 
 @pytest.mark.alone

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -223,6 +224,89 @@ class Broken(Bridge):
 
     def send(self, message: str) -> None:
         raise OSError("wire cut")
+
+
+def test_a_client_that_is_closed_has_closed_its_channel() -> None:
+    opened: list[Closing] = []
+
+    class Closing(Bridge):
+        closed = False
+
+        def close(self) -> None:
+            time.sleep(0.2)
+            super().close()
+            self.closed = True
+
+    def open_channel() -> Bridge:
+        mine, theirs = pair()
+        serving.append(threading.Thread(target=make_server().attach, args=(theirs,)))
+        serving[0].start()
+        opened.append(Closing(mine.incoming, mine.outgoing))
+        return opened[0]
+
+    serving: list[threading.Thread] = []
+    with SyncClient(open_channel, name="closing", timeouts=Timeouts(close=60)) as client:
+        assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
+        assert not opened[0].closed
+    assert opened[0].closed
+    serving[0].join(60)
+    assert not serving[0].is_alive()
+
+
+def test_a_client_on_a_loop_that_is_closed_has_closed_its_channel() -> None:
+    closed: list[str] = []
+
+    class Closing(AsyncBridge):
+        async def close(self) -> None:
+            await asyncio.sleep(0.2)
+            await super().close()
+            closed.append("closed")
+
+    async def main() -> None:
+        serving: list[asyncio.Task[None]] = []
+
+        async def open_channel() -> AsyncBridge:
+            mine, theirs = async_pair()
+            serving.append(asyncio.create_task(make_server().attach(theirs)))
+            return Closing(mine.incoming, mine.outgoing)
+
+        async with Client(open_channel, name="closing", timeouts=Timeouts(close=60)) as client:
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).text == "3"
+            assert closed == []
+        assert closed == ["closed"]
+        await asyncio.wait_for(asyncio.gather(*serving), 60)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_channel_on_which_a_client_cannot_send_is_closed(kind: str) -> None:
+    closed = threading.Event()
+
+    class Failing(Bridge):
+        def send(self, message: str) -> None:
+            raise OSError("wire cut")
+
+        def close(self) -> None:
+            closed.set()
+
+    class FailingLater(AsyncBridge):
+        async def send(self, message: str) -> None:
+            raise OSError("wire cut")
+
+        async def close(self) -> None:
+            closed.set()
+
+    async def open_later() -> AsyncBridge:
+        return FailingLater(asyncio.Queue(), asyncio.Queue())
+
+    here: SimpleQueue[Any] = SimpleQueue()
+    client = SyncClient((lambda: Failing(here, here)) if kind == "plain" else open_later, name="failing")
+    with pytest.raises(ConnectError, match="the channel failed: OSError: wire cut"):
+        client.call_tool("add")
+    assert closed.wait(60)
+    here.put(None)
+    client.close()
 
 
 def test_a_silent_server_times_out() -> None:
