@@ -19,6 +19,7 @@ from cli.test_run_http import Running
 from client.faces import wait_until
 from linkspan import Client, Context, Server, SyncClient, ToolError
 from linkspan.serve.http import make_endpoint
+from linkspan.serve.metrics import _remove
 from over_http import serving
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
@@ -260,3 +261,13 @@ def test_workers_that_cannot_add_up_their_numbers_are_refused(monkeypatch: pytes
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
     with pytest.raises(SystemExit, match="set PROMETHEUS_MULTIPROC_DIR to an empty directory before"):
         Server().run("http", port=0, workers=2, metrics="/metrics")
+
+
+def test_the_numbers_of_workers_are_removed_by_the_process_that_began_to_keep_them(tmp_path: Path) -> None:
+    (tmp_path / "numbers").mkdir()
+    (tmp_path / "numbers" / "gauge.db").touch()
+    _remove(str(tmp_path / "numbers"), os.getpid() + 1)
+    assert (tmp_path / "numbers" / "gauge.db").exists()
+    for _ in range(2):  # the second time there is nothing any more, which is no error at the exit
+        _remove(str(tmp_path / "numbers"), os.getpid())
+        assert not (tmp_path / "numbers").exists()
