@@ -19,6 +19,7 @@ from harbour import FORMS, PDF, harbour, skill, write
 from linkspan import Context, RegistrationError, Server, SyncClient
 from linkspan.flows.client_errors import ServerError
 from linkspan.runtime.files import Directory, FileFacts
+from linkspan.server.catalogue import Registry
 from linkspan.skills import Skills
 
 PDF_URI = "skill://pdf/SKILL.md"
@@ -190,6 +191,79 @@ def test_a_file_can_be_subscribed_to_before_anything_was_listed(tmp_path: Path, 
         (tmp_path / "pdf/references/FORMS.md").write_bytes(b"# Other forms\n")
         assert set(listed(client)) == {PDF_URI}
         assert next(changes).uri == "skill://pdf/references/FORMS.md"
+
+
+def test_a_skill_that_changes_is_there_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outer = Server(extensions=[Skills()])
+    outer.mount(Server(extensions=[Skills(write(tmp_path, {"pdf/SKILL.md": PDF}), poll=None)]))
+    removed: list[str] = []
+    remove = Registry.remove
+
+    def noted(registry: Registry[Any], key: str) -> None:
+        removed.append(key)
+        remove(registry, key)
+
+    monkeypatch.setattr(Registry, "remove", noted)
+    with SyncClient(outer) as client:
+        listed(client)
+        for n in range(4):
+            more = tmp_path / "pdf/more.md"
+            more.unlink() if n % 2 else more.write_bytes(b"More")
+            write(tmp_path, {"pdf/SKILL.md": PDF + b"Again\n" * n})
+            assert len(listed(client)[PDF_URI]["resources"]) == 2 - n % 2
+            assert len(client.list_resource_templates()) == 1 - n % 2
+            (manifest,) = client.read_resource(PDF_URI).contents
+            assert manifest.text.count("Again") == n
+    assert set(removed) == {"skill://pdf/{+path}"}
+
+
+def test_a_file_that_goes_while_it_is_looked_at_takes_no_skill_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"pdf/SKILL.md": PDF, "pdf/more.md": b"More"})
+    read = Directory.read
+
+    def gone(directory: Directory, path: str, most: int) -> bytes | None:
+        if path == "pdf/more.md":
+            (tmp_path / path).unlink(missing_ok=True)
+        return read(directory, path, most)
+
+    monkeypatch.setattr(Directory, "read", gone)
+    with SyncClient(Server(extensions=[Skills(tmp_path, poll=None)])) as client:
+        assert [each["uri"] for each in listed(client)[PDF_URI]["resources"]] == [PDF_URI]
+
+
+def test_a_skill_md_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its digest and its frontmatter can be of two moments."""
+    read, paths = Directory.read, list[str]()
+
+    def noted(directory: Directory, path: str, most: int) -> bytes | None:
+        paths.append(path)
+        return read(directory, path, most)
+
+    monkeypatch.setattr(Directory, "read", noted)
+    with SyncClient(Server(extensions=[Skills(write(tmp_path, {"pdf/SKILL.md": PDF}), poll=None)])) as client:
+        listed(client)
+    assert paths == ["pdf/SKILL.md"]
+
+
+def test_a_changed_skill_keeps_its_place_and_its_conditions(tmp_path: Path) -> None:
+    skills = Skills(harbour(tmp_path), poll=None, when=lambda ctx: ctx.client_info is not None)
+    server = Server(extensions=[skills])
+    with SyncClient(server) as client:
+        assert list(listed(client)) == [REFUNDS_URI, PDF_URI]
+        server.disable("pdf")
+        write(
+            tmp_path, {"billing/refunds/SKILL.md": skill("refunds", body="Never.\n"), "pdf/SKILL.md": PDF + b"More\n"}
+        )
+        assert list(listed(client)) == [REFUNDS_URI]
+        assert "Never." in client.read_resource(REFUNDS_URI).contents[0].text
+        server.enable("pdf")
+        assert list(listed(client)) == [REFUNDS_URI, PDF_URI]
+        assert client.read_resource(PDF_URI).contents[0].text.endswith("More\n")
+        description = skill("refunds").replace(b"What it is for", b"Pay back")
+        write(tmp_path, {"billing/refunds/SKILL.md": description})
+        assert {each.name: each.description for each in client.list_resources()}["refunds"] == "Pay back"
 
 
 @pytest.mark.parametrize("method", ["resources/read", "skills/get", "resources/directory/read"])

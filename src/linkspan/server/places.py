@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from linkspan.core.waiting import ServerChange
 from linkspan.errors import RegistrationError
 from linkspan.server.announcing import Announcer
@@ -62,6 +64,19 @@ class Place:
             for each in resources:
                 self._remove(each.spec.uri, self._catalogue.resources)
             raise
+
+    def replace(self, source: Source) -> None:
+        """Put a resource or a template in the place of the one with its URI, which keeps its condition, its tags and its scopes.
+
+        At no moment is there none. Raises: KeyError if there was none.
+        """
+        bound = self._bind(source)
+        registry: Registry[Any] = (
+            self._catalogue.resources if isinstance(bound, BoundResource) else self._catalogue.templates
+        )
+        if (before := registry.registered(registry.key_of(bound))) is None:
+            raise KeyError(registry.key_of(bound))
+        registry.replace(replace(bound, tags=before.tags, when=before.when, scopes=before.scopes))
 
     def remove(self, uri: str) -> None:
         """Remove the resource or the template of that URI, if there is one."""

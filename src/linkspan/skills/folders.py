@@ -29,6 +29,7 @@ from linkspan.types.base import JSONObject
 
 _MOST_FILES: Final = 50_000
 """Of one folder with all its skills."""
+_TRIES: Final = 3
 SCHEME: Final = "skill://"
 
 
@@ -39,6 +40,16 @@ class FoundFile(msgspec.Struct, frozen=True):
     """From the folder on, with slashes."""
     digest: str
     size: int
+
+
+class _ReadFile(msgspec.Struct, frozen=True):
+    """What was read of a file, all at once."""
+
+    facts: FileFacts
+    found: FoundFile | None
+    """None if it cannot be read."""
+    frontmatter: JSONObject | FrontmatterError | None = None
+    """Of a SKILL.md."""
 
 
 class FoundSkill(msgspec.Struct, frozen=True):
@@ -77,8 +88,7 @@ class SkillFolder:
         self._directory = directory
         self._prefix = f"{prefix}/" if prefix else ""
         self._facts: Mapping[str, FileFacts] | None = None
-        self._read: dict[str, tuple[FileFacts, FoundFile | None]] = {}
-        self._frontmatters: dict[str, JSONObject | FrontmatterError] = {}
+        self._read: dict[str, _ReadFile] = {}
         self.skills: Mapping[str, FoundSkill] = {}
         """By their roots."""
         self.problems: Sequence[str] = ()
@@ -94,7 +104,18 @@ class SkillFolder:
         facts = self._directory.scan(_MOST_FILES)
         if facts == self._facts:
             return False
-        self._read = {path: each for path, each in self._read.items() if facts.get(path) == each[0]}
+        skills, problems = self._look_at(facts)
+        for _ in range(_TRIES):
+            if not problems or (again := self._directory.scan(_MOST_FILES)) == facts:
+                break  # otherwise a file that could not be read may be gone by now
+            facts = again
+            skills, problems = self._look_at(facts)
+        self._facts, self.skills, self.problems = facts, skills, problems
+        return True
+
+    def _look_at(self, facts: Mapping[str, FileFacts]) -> tuple[Mapping[str, FoundSkill], Sequence[str]]:
+        """Return the skills, by their roots, and the problems of files with these facts."""
+        self._read = {path: each for path, each in self._read.items() if facts.get(path) == each.facts}
         skills: dict[str, FoundSkill] = {}
         problems = [
             f"{self.root}/{path}: name it {MANIFEST}"
@@ -111,8 +132,7 @@ class SkillFolder:
                 problems.append(f"{self.root}/{home}/{MANIFEST}: {problem}")
             else:
                 skills[found.root] = found
-        self._facts, self.skills, self.problems = facts, skills, problems
-        return True
+        return skills, problems
 
     def doubt(self, path: str) -> None:
         """Look at a file again although nothing shows that it has changed."""
@@ -131,10 +151,12 @@ class SkillFolder:
         if len(paths) > MAX_FILES:
             raise _SkillLeftOut(f"the skill has more than {MAX_FILES} files")
         files = {path[len(home) + 1 :]: self._file(path, facts[path]) for path in paths}
+        frontmatter = self._read[f"{home}/{MANIFEST}"].frontmatter
         if sum(each.size for each in files.values()) > MAX_TOTAL:
             raise _SkillLeftOut(f"the files of the skill have more than {MAX_TOTAL} bytes")
         _check_clashes(files)
-        frontmatter = self._frontmatter(files[MANIFEST])
+        if not isinstance(frontmatter, dict):
+            raise _SkillLeftOut(str(frontmatter))
         if problem := name_problem(frontmatter, home.rpartition("/")[2]):
             raise _SkillLeftOut(problem)
         root = file_uri(SCHEME.removesuffix("/"), f"{self._prefix}{home}")
@@ -142,30 +164,26 @@ class SkillFolder:
         return FoundSkill(root, Skill(file_uri(root, MANIFEST), frontmatter, resources), files)
 
     def _file(self, path: str, facts: FileFacts) -> FoundFile:
+        """Return a file as it is now, or was when these facts were first seen of it. Raises: _SkillLeftOut."""
         known = self._read.get(path)
         if known is None:
-            data = self._directory.read(path, MAX_TOTAL + 1) if facts.size <= MAX_TOTAL else None
-            known = facts, None if data is None else FoundFile(path, digest_of(data), len(data))
-            self._read[path] = known
-        if known[1] is None:
+            known = self._read[path] = self._read_whole(path, facts)
+        if known.found is None:
             size = f" or has more than {MAX_TOTAL} bytes" if facts.size > MAX_TOTAL else ""
             raise _SkillLeftOut(f"{path} cannot be read{size}")
-        return known[1]
+        return known.found
 
-    def _frontmatter(self, file: FoundFile) -> JSONObject:
-        known = self._frontmatters.get(file.digest)
-        if known is None:
-            data = self.read(file)
-            if data is None:
-                raise _SkillLeftOut("it changes while it is read")
+    def _read_whole(self, path: str, facts: FileFacts) -> _ReadFile:
+        data = self._directory.read(path, MAX_TOTAL + 1) if facts.size <= MAX_TOTAL else None
+        if data is None:
+            return _ReadFile(facts, None)
+        frontmatter: JSONObject | FrontmatterError | None = None
+        if path.rpartition("/")[2] == MANIFEST:
             try:
-                known = parse_frontmatter(data)
+                frontmatter = parse_frontmatter(data)
             except FrontmatterError as problem:
-                known = problem
-            self._frontmatters[file.digest] = known
-        if isinstance(known, FrontmatterError):
-            raise _SkillLeftOut(str(known))
-        return known
+                frontmatter = problem
+        return _ReadFile(facts, FoundFile(path, digest_of(data), len(data)), frontmatter)
 
 
 def _files_of(homes: Iterable[str], facts: Mapping[str, FileFacts]) -> dict[str, list[str]]:

@@ -251,10 +251,16 @@ class _Offered:
                     )
         audiences = {id(folder): audience for folder, audience in self._folders}
         uris: list[str] = []
-        for root, (skill, folder) in list(self._registered.items()):
-            if found.get(root) != (skill, folder):
-                uris += _differing(skill, found[root][0] if root in found else None)
-                self._remove(skill)
+        for root, (before, folder) in list(self._registered.items()):
+            after, present = found.get(root, (None, None))
+            if after == before and present is folder:
+                continue
+            uris += _differing(before, after)
+            if after is not None and present is folder:
+                self._replace(before, after, audiences[id(folder)])
+                self._registered[root] = after, folder
+            else:
+                self._remove(before)
                 del self._registered[root]
         for root, (skill, folder) in found.items():
             if root in self._registered:
@@ -273,27 +279,48 @@ class _Offered:
 
     def _add(self, skill: FoundSkill, folder: SkillFolder, audience: Audience) -> None:
         """Register a skill: its entry, its SKILL.md, and a template for its other files. Raises: RegistrationError."""
-        tagged: Audience = {**audience, "tags": [*audience.get("tags", ()), skill.root.removeprefix(SCHEME)]}
-        uri, name = skill.entry.uri, skill.name
-        if uri in self._items:
+        if skill.entry.uri in self._items:
             raise RegistrationError("there is another one with that URI")
-        read = partial(self._read, skill.root)
-        manifest = partial(read, MANIFEST)
-        described = Resource(uri, name, description=skill.description, mime_type=MARKDOWN, read=manifest, **tagged)
-        sources: list[Resource | ResourceTemplate] = [described]
-        if len(skill.files) > 1:
-
-            def read_file(path: str) -> object:
-                return read(path)
-
-            about = f"The files of the skill {name}."
-            sources.append(ResourceTemplate(_template(skill), name, description=about, read=read_file, **tagged))
-        self._place.add(sources)
+        tagged = _tagged(skill, audience)
+        self._place.add([self._manifest(skill, tagged), *self._others(skill, tagged)])
         try:
             self._items.add(skill.entry, **tagged)
         except RegistrationError:
             self._remove(skill)
             raise
+
+    def _replace(self, before: FoundSkill, after: FoundSkill, audience: Audience) -> None:
+        """Register a skill that has changed, which is there all the time. Raises: RegistrationError."""
+        tagged = _tagged(after, audience)
+        was, others = self._others(before, tagged), self._others(after, tagged)
+        if others and not was:
+            self._place.add(others)
+        self._place.replace(self._manifest(after, tagged))
+        self._items.replace(after.entry)
+        if was and not others:
+            self._place.remove(_template(before))
+
+    def _manifest(self, skill: FoundSkill, audience: Audience) -> Resource:
+        """Return the resource of a SKILL.md."""
+        return Resource(
+            skill.entry.uri,
+            skill.name,
+            description=skill.description,
+            mime_type=MARKDOWN,
+            read=partial(self._read, skill.root, MANIFEST),
+            **audience,
+        )
+
+    def _others(self, skill: FoundSkill, audience: Audience) -> list[ResourceTemplate]:
+        """Return what answers for the other files of a skill; nothing where it has none."""
+        if len(skill.files) < 2:
+            return []
+
+        def read_file(path: str) -> object:
+            return self._read(skill.root, path)
+
+        about = f"The files of the skill {skill.name}."
+        return [ResourceTemplate(_template(skill), skill.name, description=about, read=read_file, **audience)]
 
     def _remove(self, skill: FoundSkill) -> None:
         self._items.remove(skill.entry.uri)
@@ -331,6 +358,11 @@ class _Offered:
     def directory(self, request: Request, params: DirectoryParams) -> DirectoryResult:
         """Return what is directly in a directory, of what its caller may use. Raises: RemoteProtocolError."""
         return read_directory(self._items.usable(request), params)
+
+
+def _tagged(skill: FoundSkill, audience: Audience) -> Audience:
+    """Return who sees a skill, by whose path it can be switched off, too."""
+    return {**audience, "tags": [*audience.get("tags", ()), skill.root.removeprefix(SCHEME)]}
 
 
 def _differing(before: FoundSkill, after: FoundSkill | None) -> list[str]:
