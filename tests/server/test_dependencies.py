@@ -128,6 +128,36 @@ def test_a_tool_gets_what_its_dependency_makes(kind: Callable[..., Any], call: A
     assert events == expected
 
 
+@ways
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_plain_dependency_may_return_an_awaitable_between_others(call: Any, inline: bool) -> None:
+    server = Server("shop")
+
+    def first() -> str:
+        events.append("first")
+        return "first"
+
+    def later(first: Annotated[str, Depends(first)]) -> Any:
+        events.append("later")
+
+        async def value() -> str:
+            await asyncio.sleep(0)
+            return f"{first}, later"
+
+        return value()
+
+    def last(later: Annotated[str, Depends(later)]) -> str:
+        events.append("last")
+        return f"{later}, last"
+
+    @server.tool(inline=inline)
+    def tool(a: str, last: Annotated[str, Depends(last)], first: Annotated[str, Depends(first)]) -> str:
+        return f"{a}: {last}; {first}"
+
+    assert call(server, "tool", {"a": "made"}) == "made: first, later, last; first"
+    assert events == ["first", "later", "last"]
+
+
 @pytest.mark.parametrize("kind", [generator, async_generator])
 @ways
 def test_a_generator_sees_the_failure_and_goes_on(kind: Callable[..., Any], call: Any) -> None:

@@ -28,7 +28,7 @@ from linkspan.schema.annotations import (
 from linkspan.schema.parameters import refuse_foreign_depends
 from linkspan.server.context import Context, provided_to
 from linkspan.server.observation import Report, hides
-from linkspan.server.steps import Step, Steps
+from linkspan.server.steps import Offloads, Step, Steps, await_steps
 
 Function: TypeAlias = Callable[..., object]
 
@@ -127,6 +127,23 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
     """What makes the values where nothing is overridden."""
     takes_context: bool
     """One of these has a parameter for the context, or for what a lifespan yields."""
+    is_plain: bool
+    """All of these, and the handler, are plain functions without a context: they follow one another where the handler runs."""
+
+    def call(self, run: Callable[..., object], request: Request, system: Offloads) -> object:
+        """Make the values and call `run` with them, where all of these are plain and none is overridden: nothing is cleaned up.
+
+        Returns an awaitable if one of them returns one. Raises: what they raise.
+        """
+        made: dict[Function, object] = {}
+        for function, provider in reversed(self.order):
+            value = provider.function(**_values(provider.needs, made)) if provider.needs else provider.function()
+            if hasattr(type(value), "__await__"):
+                left = self.order[: -len(made) - 1]
+                making = _Making(left, request, None, _nothing_to_report, made)
+                return await_steps(self._steps(making, run, (function, value)), system)
+            made[function] = value
+        return run(**_values(self.providers, made))
 
     def provide(
         self,
@@ -143,13 +160,20 @@ class Needs(msgspec.Struct, frozen=True, eq=False):
         it. An exception of its own takes the place of that one if it is raised from it, or chooses the answer, and is
         reported otherwise.
         """
-        making = _Making(self.order, request, context, report)
+        order = _order(self.providers, overrides) if overrides else self.order
+        return self._steps(_Making(order, request, context, report, {}), run)
+
+    def _steps(
+        self, making: _Making, run: Callable[..., object], begun: tuple[Function, object] | None = None
+    ) -> Steps:
+        """Do the same with what is made already; `begun` is what makes a value, and an awaitable of that."""
         try:
-            if overrides:
-                making.left = list(_order(self.providers, overrides))
+            if begun is not None:
+                function, pending = begun
+                making.made[function] = yield Step(lambda: pending)
             while making.left:
                 making.take((yield Step(making.make, making.left[-1][1].blocking)))
-            result = yield Step(partial(run, **making.values(self.providers)), self.blocking)
+            result = yield Step(partial(run, **_values(self.providers, making.made)), self.blocking)
         except GeneratorExit:
             making.abandon()
             raise
@@ -177,7 +201,17 @@ def compile_needs(
     order = _order(providers, {})
     is_async = is_async or any(each.is_async for _, each in order)
     takes_context = any(each.context_parameter is not None or each.provided for _, each in order)
-    return Needs(providers, is_async, blocking, order, takes_context)
+    is_plain = not (is_async or takes_context or any(each.is_generator for _, each in order))
+    return Needs(providers, is_async, blocking, order, takes_context, is_plain)
+
+
+def _values(providers: Mapping[str, DependencyProvider], made: Mapping[Function, object]) -> dict[str, object]:
+    """Return what was made, by parameter."""
+    return {name: made[each.function] for name, each in providers.items()}
+
+
+def _nothing_to_report(error: BaseException, what: str) -> None:
+    """Stand in where there are no cleanups."""
 
 
 def _order(providers: Mapping[str, DependencyProvider], overrides: Overrides) -> _Order:
@@ -198,17 +232,24 @@ def _order(providers: Mapping[str, DependencyProvider], overrides: Overrides) ->
 class _Making:
     """The values of one run, and the generators among what made them that have not gone on yet."""
 
-    __slots__ = ("_context", "_error", "_held", "_last", "_made", "_report", "_request", "left", "opened")
+    __slots__ = ("_context", "_error", "_held", "_last", "_report", "_request", "left", "made", "opened")
 
-    def __init__(self, order: _Order, request: Request, context: Context | None, report: Report) -> None:
-        self.left = list(order)
+    def __init__(
+        self,
+        left: _Order,
+        request: Request,
+        context: Context | None,
+        report: Report,
+        made: dict[Function, object],
+    ) -> None:
+        self.left = list(left)
         """What has not made its value yet, the next one last."""
         self._request = request
         self._context = context
         self._held: list[str] = []
         request.held = self._held
         self._report = report
-        self._made: dict[Function, object] = {}
+        self.made = made
         self.opened: list[_Generator] = []
         """The generators that have begun and not ended."""
         self._error: BaseException | None = None
@@ -218,7 +259,7 @@ class _Making:
         blocking = self.left[-1][1].blocking
         while True:
             self._last, provider = self.left.pop()
-            value = self._made[self._last] = self._begin(provider)
+            value = self.made[self._last] = self._begin(provider)
             here = (
                 self.left
                 and self.left[-1][1].blocking is blocking
@@ -229,14 +270,10 @@ class _Making:
 
     def take(self, value: object) -> None:
         """Keep the value that was made last."""
-        self._made[self._last] = value
-
-    def values(self, providers: Mapping[str, DependencyProvider]) -> dict[str, object]:
-        """Return what was made, by parameter."""
-        return {name: self._made[each.function] for name, each in providers.items()}
+        self.made[self._last] = value
 
     def _begin(self, provider: DependencyProvider) -> object:
-        arguments = self.values(provider.needs) if provider.needs else {}
+        arguments = _values(provider.needs, self.made) if provider.needs else {}
         if provider.context_parameter is not None:
             arguments[provider.context_parameter] = self._context
         if provider.provided:

@@ -420,6 +420,8 @@ class Dispatcher:
         self, handler: Handler, needs: Needs, run: Callable[..., object], request: Request, context: Context | None
     ) -> Callable[[], object]:
         """Return a function, bound to its arguments, that is called with what its dependencies make."""
+        if needs.is_plain and not self._overrides:
+            return partial(needs.call, run, request, self.system)
         report = partial(self.failures.report, request)
         return handler.bind_with(needs, run, request, context, self._overrides, self.system, report)
 
