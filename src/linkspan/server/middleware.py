@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 from msgspec import Raw
@@ -22,11 +22,11 @@ from linkspan.schema.annotations import (
     underlying,
 )
 from linkspan.schema.results import encode_json
-from linkspan.server.asking import Round
+from linkspan.server.asking import NO_QUESTIONS, Round
 from linkspan.server.context import Context
 from linkspan.server.features.method import MethodHost, Serve, Shortcut
 from linkspan.server.handlers import Handler, target_of
-from linkspan.server.observation import Failures, Observation, hides
+from linkspan.server.observation import Observation, hides
 from linkspan.server.serving_inside import Begun, OutcomeRun, call_around, outcome_inside
 from linkspan.server.steps import Offloads, Step, Steps, await_steps, driven
 from linkspan.types.base import ABSENT, JSON, Wire, is_object
@@ -103,6 +103,7 @@ Middleware: TypeAlias = Callable[..., object]
 """`(call)` as a generator function or a plain function, or `async (call, call_next)`."""
 
 _NO_ARGUMENTS: Final = object()
+_ANSWERS: Final = (Wire, Encoded, Raw, InputRequired, RemoteProtocolError)
 _INSIDE: Final = ("initialize", "ping", "server/discover", "logging/setLevel", "subscriptions/listen")
 """Requests that connections answer themselves."""
 
@@ -162,19 +163,31 @@ def compile_layer(function: Middleware, only: Collection[str], *, blocking: bool
 class _Passage(msgspec.Struct, frozen=True, eq=False):
     """One request on its way through middleware, which may replace its params."""
 
+    host: SurroundedHost
     request: Request
     settings: Settings
     observation: Observation | None
-    current: Round
+    target: str
     shortcut: Shortcut | None
     """Begins what is inside in one step, if that is possible."""
-    system: Offloads
-    failures: Failures
+
+    @property
+    def asks(self) -> bool:
+        """Whether a middleware has asked the user something that is not answered."""
+        return isinstance(self.request.round, Round) and bool(self.request.round.questions)
+
+    def context(self) -> Context:
+        """Return the context of the request, whose round is opened for the first who wants it."""
+        request = self.request
+        request.round = current = self.host.rounds.open(request, self.target)
+        return self.host.make_context(request, current)
 
     def report(self, error: BaseException, what: str) -> None:
         """Log and report an exception that does not decide how the call ends."""
-        self.failures.report(self.request, error, what)
+        self.host.failures.report(self.request, error, what)
 
+
+_Generator: TypeAlias = Generator["Call | None", "Outcome | None", "Outcome | None"]
 
 Inside: TypeAlias = Callable[[Call, _Passage], Steps]
 """Yields the steps of what is inside a middleware, for a request on its way, and returns its outcome."""
@@ -187,34 +200,42 @@ def _through(layer: Layer, inner: Inside, call: Call, passage: _Passage) -> Step
     what the handler raises if the middleware does not catch it. One that fails because the handler has failed is reported, and
     the handler's exception goes on.
     """
-    steps = cast("Generator[Call | None, Outcome, Outcome | None]", layer.function(call))
-    going: Callable[[], object] = steps.__next__
+    steps = cast("_Generator", layer.function(call))
     try:
-        ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
+        ended, value = (yield Step(partial(_enter, steps), True)) if layer.blocking else _enter(steps)
         if ended:
             return _answer(layer, value, None)
-        outcome: Any = None
+        outcome: Outcome | None = None
         failed: BaseException | None = None
         try:
-            outcome = yield from inner(call if value is None else _call(layer, value), passage)
-            going = partial(steps.send, outcome)
+            given = call if value is None else _call(layer, value)
+            outcome = cast("Outcome", (yield from inner(given, passage)))
         except GeneratorExit:
             raise
         except BaseException as error:
             failed = error
-            going = partial(steps.throw, error)
-        try:
-            ended, value = (yield Step(partial(_advance, going), True)) if layer.blocking else _advance(going)
-            if not ended:
-                raise RuntimeError(f"middleware {name_of(layer.function)} yielded twice: yield once for each call")
-            return _answer(layer, value, outcome)
-        except Exception as later:
-            if failed is None or not hides(later, failed):
-                raise
-            passage.report(later, f"middleware {name_of(layer.function)}")
-        raise failed
+        leave = partial(_leave, layer, steps, outcome, failed, passage)
+        return (yield Step(leave, True)) if layer.blocking else leave()
     finally:
         steps.close()
+
+
+def _leave(
+    layer: Layer, steps: _Generator, outcome: Outcome | None, failed: BaseException | None, passage: _Passage
+) -> Outcome:
+    """Let a generator go on after its yield, and return what it answers."""
+    try:
+        try:
+            steps.send(outcome) if failed is None else steps.throw(failed)
+        except StopIteration as end:
+            return _answer(layer, end.value, outcome)
+        steps.close()
+        raise RuntimeError(f"middleware {name_of(layer.function)} yielded twice: yield once for each call")
+    except Exception as later:
+        if failed is None or not hides(later, failed):
+            raise
+        passage.report(later, f"middleware {name_of(layer.function)}")
+    raise failed
 
 
 def _before(layer: Layer, inner: Inside, call: Call, passage: _Passage) -> Steps:
@@ -239,7 +260,7 @@ def _awaited(layer: Layer, inner: Inside, call: Call, passage: _Passage) -> Step
         began = True
         steps = inner(call if changed is None else _call(layer, changed), passage)
         try:
-            outcome = cast("Outcome", await await_steps(steps, passage.system))
+            outcome = cast("Outcome", await await_steps(steps, passage.host.system))
         except BaseException as error:
             failed = error
             raise
@@ -266,10 +287,10 @@ _PASSING: Final[Mapping[str, Callable[[Layer, Inside, Call, _Passage], Steps]]] 
 _HOW = "write `result = yield`, and return what is to be answered"
 
 
-def _advance(resume: Callable[[], object]) -> tuple[bool, object]:
-    """Let a generator go on; return whether it has ended, and what it yielded or returned."""
+def _enter(steps: _Generator) -> tuple[bool, object]:
+    """Let a generator begin; return whether it has ended, and what it yielded or returned."""
     try:
-        return False, resume()
+        return False, next(steps)
     except StopIteration as end:
         return True, end.value
 
@@ -285,7 +306,7 @@ def _call(layer: Layer, value: object) -> Call:
 def _answer(layer: Layer, value: object, outcome: Outcome | None) -> Outcome:
     """Return what a middleware answers: the outcome that it received, if it returned None."""
     answer = outcome if value is None else value
-    if isinstance(answer, Wire | Encoded | Raw | InputRequired | RemoteProtocolError):
+    if isinstance(answer, _ANSWERS):
         return answer
     said = f"a {type(answer).__name__}" if answer is not None else "nothing"
     raise TypeError(
@@ -329,8 +350,8 @@ class Surroundings:
         target = target_of(params) or request.method
         request.round = current = host.rounds.open(request, target)
         tool = host.catalogue.tools.get(target, request.shown) if isinstance(params, CallToolParams) else None
-        passage = _Passage(request, settings, observation, current, None, host.system, host.failures)
-        return self._run(passage, host.handler_of(request), tool, target)
+        passage = _Passage(host, request, settings, observation, target, None)
+        return self._run(passage, host.handler_of(request), tool, current)
 
     def shortcut(self, request: Request, settings: Settings) -> OutcomeRun | None:
         """Do the same, in one step, for the call of a tool that needs nothing but its arguments."""
@@ -340,17 +361,15 @@ class Surroundings:
         is_first = request.request_state is None and request.input_responses is ABSENT
         if tool is None or not tool.is_plain or not is_first or Context.ambient is not None:
             return None
-        request.round = current = host.rounds.open(request, params.name)
-        passage = _Passage(request, settings, None, current, self._inner_shortcut, host.system, host.failures)
-        return self._run(passage, tool.handler, tool, params.name)
+        passage = _Passage(host, request, settings, None, params.name, self._inner_shortcut)
+        return self._run(passage, tool.handler, tool, NO_QUESTIONS)
 
-    def _run(self, passage: _Passage, handler: Handler | None, tool: BoundTool | None, target: str) -> OutcomeRun:
-        """Return the call of a request; `handler` is what will run for it."""
-        host, request, current = self._host, passage.request, passage.current
+    def _run(self, passage: _Passage, handler: Handler | None, tool: BoundTool | None, current: Round) -> OutcomeRun:
+        """Return the call of a request; `handler` is what will run for it, and `current` its round if that is open."""
+        host, request = self._host, passage.request
         server = tool.mounted.server if tool is not None and tool.mounted is not None else None
         spec = tool.spec if tool is not None else None
-        make_context = partial(host.make_context, request, current)
-        call = Call(request.method, request.params, spec, current.number, make_context, server)
+        call = Call(request.method, request.params, spec, current.number, passage.context, server)
         is_async = self._awaits or (handler is not None and handler.is_async)
         run = driven(self._steps(call, passage), host.system, is_async=is_async)
         if Context.ambient is not None:
@@ -363,7 +382,7 @@ class Surroundings:
             rounds=host.rounds,
             failures=host.failures,
             current=current,
-            target=target,
+            target=passage.target,
             observation=passage.observation,
         )
 
@@ -372,7 +391,7 @@ class Surroundings:
         request = passage.request
         request.params = call.params
         step: Begun | None = None
-        if passage.shortcut is not None and not passage.current.questions:
+        if passage.shortcut is not None and not passage.asks:
             step = passage.shortcut(request, passage.settings)
         if step is None:
             step = self._serve(request, passage.settings, passage.observation)

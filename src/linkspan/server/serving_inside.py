@@ -7,14 +7,14 @@ alone closes the round of questions, and reports the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
 
 from linkspan.core.call import Call
 from linkspan.revisions.neutral import EncodedToolResult, InputRequired, Outcome, Request
-from linkspan.server.asking import InputNeeded, Round, Rounds
+from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Round, Rounds
 from linkspan.server.configuration import Settings
 from linkspan.server.handlers import Run
 from linkspan.server.observation import Around, Failures, Observation
@@ -24,6 +24,10 @@ from linkspan.types.messages import CallToolResult
 
 Begun: TypeAlias = Outcome | Call
 """What beginning a request returns: its outcome, or the call that must run for it."""
+
+
+_decode: Final = msgspec.json.Decoder().decode
+_decode_text: Final = msgspec.json.Decoder(str).decode
 
 
 class OutcomeRun(Run, kw_only=True):
@@ -49,6 +53,8 @@ class OutcomeRun(Run, kw_only=True):
     def _restore(self) -> None:
         """Leave the request as it came: the state of a question belongs to its own arguments, and it may be issued again."""
         self.request.params = self.params
+        if self.current is NO_QUESTIONS and isinstance(self.request.round, Round):
+            self.current = self.request.round  # it was opened on the way
         self.request.round = None
 
 
@@ -60,13 +66,14 @@ def call_around(
     inline: bool,
     rounds: Rounds,
     failures: Failures,
-    current: Round,
+    current: Round = NO_QUESTIONS,
     target: str,
     observation: Observation | None,
     settings: Settings | None = None,
 ) -> OutcomeRun:
     """Return the call of a request that `run` serves inside it, which returns the outcome.
 
+    `current` is its round of questions; without one, that which is opened for the request on the way.
     With `settings` the author's context manager is around it: nothing inside has that of this server.
     """
     around: Around | None = None
@@ -114,11 +121,11 @@ def outcome_inside(step: Begun) -> Steps:
 def readable(outcome: Outcome) -> Outcome:
     """Return a result as values: what was encoded on the way is decoded for middleware to read."""
     if isinstance(outcome, EncodedToolResult):
-        structured = UNSET if outcome.structured is None else msgspec.json.decode(outcome.structured)
+        structured = UNSET if outcome.structured is None else _decode(outcome.structured)
         structured = {"result": structured} if outcome.wrapped else structured
-        return CallToolResult(content=[TextContent(msgspec.json.decode(outcome.text))], structured_content=structured)
+        return CallToolResult(content=[TextContent(_decode_text(outcome.text))], structured_content=structured)
     if isinstance(outcome, CallToolResult) and isinstance(outcome.structured_content, Raw):
-        return msgspec.structs.replace(outcome, structured_content=msgspec.json.decode(outcome.structured_content))
+        return msgspec.structs.replace(outcome, structured_content=_decode(outcome.structured_content))
     return outcome
 
 
