@@ -533,3 +533,5 @@ def test_a_modern_server_in_the_place_of_a_handshake_server_is_agreed_with_anew(
         )
         assert client.call_tool("hi").text == "hi"
         assert client.protocol_version == "2026-07-28"
+        methods = server.methods()
+        assert methods[methods.index("tools/call") + 1] == "server/discover", "what was agreed before does not count"

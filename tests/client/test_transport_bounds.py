@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,7 @@ from linkspan.client.transports.http_connections import (
     HttpConnection,
     Routes,
     TunnelAnswer,
+    connect_failure,
 )
 from linkspan.client.transports.http_loops import LoopConnection
 from linkspan.client.transports.http_requests import HttpFailure
@@ -128,6 +131,37 @@ def test_what_nobody_asked_for_is_an_error(before: bytes) -> None:
     found.receive(b"HTTP/1.1 200 OK\r\n\r\n")
     assert "it sent data that was not requested" in str(found.failure)
     assert not found.reusable
+
+
+# What can go wrong before there is a connection.
+
+
+class Named(Exception):
+    """An error of TLS."""
+
+    verify_message = "self-signed  certificate\nin the chain"
+
+
+Named.__module__ = "ssl"
+
+
+@pytest.mark.parametrize(
+    ("error", "problem", "code"),
+    [
+        (socket.gaierror(-2, "unknown"), "the host name does not resolve", "LS-202"),
+        (UnicodeError("label too long"), "the host name does not resolve", "LS-202"),
+        (TimeoutError(), "the connection timed out", "LS-203"),
+        (Named(), "the TLS handshake failed: self-signed certificate in the chain", "LS-"),
+        (ConnectionRefusedError(111, "Connection refused"), r"refused or failed \(Connection refused\)", "LS-203"),
+        (OSError(), r"refused or failed \(OSError\)", "LS-203"),
+    ],
+)
+def test_what_prevents_a_connection_is_worded_and_nothing_was_sent(error: Exception, problem: str, code: str) -> None:
+    found = connect_failure(error)
+    assert re.search(problem, str(found))
+    assert (found.sent, found.ours, found.garbled) == (False, False, False)
+    assert code in (found.hint or "")
+    assert connect_failure(found) is found
 
 
 # Tunnels.

@@ -14,10 +14,13 @@ from http_faces import Asgi, Http
 from http_talk import BOTH
 from http_world import World
 
+from linkspan import Server
+from linkspan.core.http_checks import HttpPolicy
 from linkspan.core.http_endpoint import Endpoint, Opened
 from linkspan.runtime.calls import CallRunner
 from linkspan.serve.asgi import AsgiApp
-from linkspan.serve.http_protocol import EndpointProtocol
+from linkspan.serve.http import make_endpoint
+from linkspan.serve.http_protocol import DirectApp, EndpointProtocol
 
 
 @pytest.mark.parametrize("face", [Asgi, Http])
@@ -89,3 +92,20 @@ def test_a_server_that_stops_begins_no_more_tasks_and_leaves_within_its_time(mon
 
     asyncio.run(main())
     assert background.asked == [("attach", app.calls), ("drain", app.calls), ("leave", app.calls, 7.0, 3.0)]
+
+
+def test_what_other_processes_send_is_performed_on_the_loop_that_serves() -> None:
+    app, done = DirectApp(make_endpoint(Server("desk"), HttpPolicy())), list[object]()
+    app.call_soon(lambda: done.append("before there is a loop"))
+
+    async def main() -> None:
+        app.serve_on(asyncio.get_running_loop())
+        await asyncio.to_thread(app.call_soon, lambda: done.append(threading.get_ident()))
+        async with asyncio.timeout(60):
+            while not done:
+                await asyncio.sleep(0.005)
+        assert done == [threading.get_ident()]
+
+    asyncio.run(main())
+    app.call_soon(lambda: done.append("after its end"))
+    assert len(done) == 1
