@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import pytest
 from elsewhere import Elsewhere, make_server
 
-from linkspan import Ask, Server, ServerError, SyncClient
+from linkspan import Ask, Context, InputRequired, Server, ServerError, SyncClient, ask_form
 from linkspan.revisions import LATEST
+from linkspan.stores.memory import MemoryStore
+from linkspan.stores.port import StoreError
 from linkspan.types.messages import ElicitParams
 
 Era = Literal["modern", "legacy"]
@@ -137,3 +139,56 @@ def test_questions_of_a_handshake_server_that_come_together_are_put_together() -
     assert [*second["inputRequests"]] == [other]  # what was not answered is asked again
     last = send(requestState=second["requestState"], inputResponses={other: given[other]})
     assert last["content"] == [{"type": "text", "text": "3 nights in Oslo"}]
+
+
+def with_a_large_state() -> Server:
+    """Return a server whose question has a state that is nearly as large as a state can be."""
+    there = Server("there")
+
+    @there.tool
+    def book(note: str, ctx: Context) -> InputRequired | str:
+        if ctx.request_state is None:
+            return InputRequired({"sure": ask_form("Really?", bool)}, note * 45_000)
+        return f"{ctx.request_state[0]} {len(ctx.request_state)} {ctx.input_responses['sure']['content']}"
+
+    return there
+
+
+def test_a_state_that_is_too_large_for_ours_comes_back_whole() -> None:
+    server = Server("here")
+    server.mount(Elsewhere(with_a_large_state()))
+    for era in ERAS:
+        with SyncClient(server, era=era, elicitation=lambda _: {"value": True}) as client:
+            assert client.call_tool("book", {"note": "x"}).text == "x 45000 {'value': True}"
+
+
+def test_a_large_state_is_there_for_a_round_that_is_sent_again_and_its_loss_is_said() -> None:
+    server = Server("here")
+    server.mount(Elsewhere(with_a_large_state()), shared=True)
+    call: dict[str, Any] = {"name": "book", "arguments": {"note": "x"}, "_meta": ENVELOPE}
+
+    def send(**more: Any) -> Any:
+        return server.handle({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call | more})
+
+    first = send()["result"]
+    assert len(first["requestState"]) < 2000
+    given = {"sure": {"action": "accept", "content": {"value": True}}}
+    again = {"requestState": first["requestState"], "inputResponses": given}
+    for _ in range(2):
+        assert send(**again)["result"]["content"][0]["text"] == "x 45000 {'value': True}"
+    for _ in range(64):
+        send()
+    assert "begin again without it" in send(**again)["error"]["message"]
+
+
+class DownStore(MemoryStore):
+    def put(self, *_: object, **__: object) -> NoReturn:
+        raise StoreError("not now")
+
+
+def test_a_large_state_that_cannot_be_kept_is_an_error_that_says_so() -> None:
+    server = Server("here", store=DownStore())
+    server.mount(Elsewhere(with_a_large_state()))
+    with SyncClient(server, elicitation=lambda _: {"value": True}) as client:
+        result = client.call_tool("book", {"note": "x"})
+    assert (result.is_error, result.text) == (True, "there: its requestState cannot be kept: not now")

@@ -112,6 +112,7 @@ class Gateway:
         )
         self.upstreams[each.name] = mount_target(
             self.server.site,
+            self.server.sharing.opened,
             each.target,
             mount,
             given

@@ -223,7 +223,7 @@ class Server(BaseServer):
 
         check_keywords("mount", upstream, UpstreamKeywords.__annotations__)
         options = MountOptions(prefix, name, only, hide, rename, when, scopes, tags, edits)
-        return Mounted(mount_target(self.site, server, options, upstream))
+        return Mounted(mount_target(self.site, self.sharing.opened, server, options, upstream))
 
     def handle_json(self, data: str | bytes | bytearray | memoryview, *, raise_exceptions: bool = False) -> str | None:
         """Answer one JSON-RPC message, or batch, without any transport; None for what needs no answer (A5).

@@ -28,11 +28,13 @@ from linkspan.types.messages import LOG_LEVELS, LoggingLevel
 from linkspan.types.methods import LISTS
 from linkspan.upstreams.carrying import lists_of_extensions
 from linkspan.upstreams.client import UpstreamClient, declared
+from linkspan.upstreams.states import LargeStates
 
 if TYPE_CHECKING:
     from linkspan.core.extension import Extension, PassResult
     from linkspan.server.catalogue import AwaitedView, CallerView
     from linkspan.server.steps import Offloads
+    from linkspan.stores.port import Store
     from linkspan.upstreams.relaying import RelayedRequest
 
 MAX_PARKED: Final = 64
@@ -65,6 +67,11 @@ class Home(Protocol):
     @property
     def passed_results(self) -> Mapping[str, PassResult]:
         """What extensions make of results of their types, by type."""
+        ...
+
+    @property
+    def keeps(self) -> tuple[Callable[[], Store], Callable[[], float]]:
+        """What opens the store, and returns how many seconds the state of a round is kept."""
         ...
 
     def make_client(self, caller: UpstreamCaller) -> UpstreamClient:
@@ -204,6 +211,7 @@ class UpstreamCaller:
         self.declared = declared(peer, home.extensions)
         """What a handshake declares for it."""
         self.client = home.make_client(self)
+        self.states = LargeStates(*home.keeps)
         if known is not None:
             self._lists = known
             self.shown = home.make_view(self, known)

@@ -16,7 +16,7 @@ from linkspan.flows.requesting import READS, Repeatable
 from linkspan.naming import MAX_NAME, prefixed
 from linkspan.revisions.neutral import Alias, Outcome, Request
 from linkspan.schema.validate import RawParameters
-from linkspan.server.asking import Rounds
+from linkspan.server.asking import Round, Rounds
 from linkspan.server.catalogue import CallerView, Registry
 from linkspan.server.configuration import Settings
 from linkspan.server.editing import compile_edit
@@ -35,6 +35,7 @@ from linkspan.types.messages import Prompt, Resource, ResourceTemplate, Tool
 from linkspan.types.methods import COMPLETE, RESOURCE_LIST
 from linkspan.upstreams.relaying import (
     ASKED,
+    KEPT,
     PARKED,
     Marked,
     RelayCaller,
@@ -132,7 +133,9 @@ class UpstreamItem:
             request.alias = Alias(target, self.server)
         run: Callable[[], object] = partial(self._start, request, current, typed)
         is_inline = not self._caller.asks_for_tokens
-        if not is_inline:
+        if (current.state or "").startswith(KEPT):
+            is_inline, run = False, partial(self._start_kept, request, current, run)
+        if self._caller.asks_for_tokens:
             run = with_token(self._caller, request, run)
         return call_around(
             run,
@@ -153,9 +156,7 @@ class UpstreamItem:
         if state.startswith(PARKED):
             parked: RelayedRequest | None = self._caller.call_of(state.removeprefix(PARKED))
             if parked is None:
-                return RemoteProtocolError(
-                    INVALID_PARAMS, "Invalid params: the call of this requestState is over; begin again without it"
-                )
+                return RemoteProtocolError(INVALID_PARAMS, _OVER)
             return parked.resume(request, current.fresh)
         params = params_of(request, self._key)
         if state.startswith(ASKED):
@@ -170,6 +171,22 @@ class UpstreamItem:
         )
         relay = RelayedRequest(self._caller, request, typed=typed)
         return relay.begin(self._caller.prepared(request, spec), self._repeatable)
+
+    def _start_kept(self, request: Request, current: Round, run: Callable[[], object]) -> object:
+        """Find what the server wants back, which may block, and send the answers."""
+
+        def steps() -> Steps:
+            find = partial(self._caller.states.find, (current.state or "").removeprefix(KEPT))
+            state: str | None = yield Step(find, blocking=True)
+            if state is None:
+                return RemoteProtocolError(INVALID_PARAMS, _OVER)
+            current.state = f"{ASKED}={state}"
+            return (yield Step(run))
+
+        return run_steps(steps(), self._caller.system)
+
+
+_OVER: Final = "Invalid params: the call of this requestState is over; begin again without it"
 
 
 def with_token(caller: ItemCaller, request: Request, run: Callable[[], object]) -> Callable[[], object]:

@@ -40,6 +40,7 @@ from linkspan.wire.values import key_of, to_builtins
 if TYPE_CHECKING:
     from linkspan.server.context import Context
     from linkspan.server.steps import Offloads
+    from linkspan.stores.port import Store
 
 _SHARED: Final = "shared"
 _MAX_INSTRUCTIONS: Final = 4000
@@ -47,9 +48,11 @@ MAX_CALLERS: Final = 1024
 MAX_PROCESSES: Final = 16
 
 
-def mount_target(site: Site, target: ServerTarget, options: MountOptions, given: Mapping[str, Any]) -> Upstream:
-    """Offer what a server elsewhere offers, from now on. Raises: RegistrationError."""
-    upstream = Upstream(site, target, options, given)
+def mount_target(
+    site: Site, store: Callable[[], Store], target: ServerTarget, options: MountOptions, given: Mapping[str, Any]
+) -> Upstream:
+    """Offer what a server elsewhere offers, from now on; `store` opens that of the server around. Raises: RegistrationError."""
+    upstream = Upstream(site, store, target, options, given)
     upstream.begin()
     return upstream
 
@@ -92,8 +95,17 @@ def _token_function(auth: object) -> Callable[[Context], object] | None:
 class Upstream:
     """A server elsewhere, in its place in a server: a source of items."""
 
-    def __init__(self, site: Site, target: ServerTarget, options: MountOptions, given: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        site: Site,
+        store: Callable[[], Store],
+        target: ServerTarget,
+        options: MountOptions,
+        given: Mapping[str, Any],
+    ) -> None:
         """Check the options. Raises: RegistrationError."""
+        profile = site.dispatcher.profile
+        self.keeps = store, lambda: profile.request_state_ttl
         own = {"shared": False, "required": False, "list_timeout": 3.0, "max_callers": None, "attendant": None}
         chosen = {name: given.get(name, default) for name, default in own.items()}
         self._client_options = {name: value for name, value in given.items() if name not in own}

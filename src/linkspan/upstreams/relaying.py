@@ -7,6 +7,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mr
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
@@ -45,6 +46,7 @@ from linkspan.types.messages import (
 )
 from linkspan.types.methods import FAIL_IN_RESULT, METHODS, TOOL_CALL
 from linkspan.upstreams.client import UpstreamClient
+from linkspan.upstreams.states import LARGEST_SEALED, LargeStates
 from linkspan.wire.jsonrpc import RequestId, Response, encode
 from linkspan.wire.values import from_builtins, to_builtins
 
@@ -52,6 +54,9 @@ ASKED: Final = "asked:"
 """Begins the state of a round that a modern server has ended; what that wants back follows."""
 PARKED: Final = "parked:"
 """Begins the state of a round for which a handshake server waits; what the call is parked under follows."""
+
+KEPT: Final = "kept:"
+"""Begins the state of a round whose server wants back more than fits into a state; what that is kept under follows."""
 
 _OF_CONNECTIONS: Final = frozenset({PROTOCOL_VERSION, CAPABILITIES, CLIENT_INFO, LOG_LEVEL, "progressToken"})
 """The members of `_meta` that belong to one connection."""
@@ -71,6 +76,11 @@ class RelayCaller(Protocol):
 
     @property
     def client(self) -> UpstreamClient: ...
+    @property
+    def states(self) -> LargeStates:
+        """What keeps large states of modern servers."""
+        ...
+
     def passed(self, request: Request, raw: Raw) -> Raw | None:
         """Return what an extension makes of a result of its type; None for other results."""
         ...
@@ -223,9 +233,22 @@ class RelayedRequest:
             outcome = self._failed(error)
         except RemoteProtocolError as error:
             outcome = error
-        self._settle(outcome)
+        if isinstance(outcome, InputRequired) and len(outcome.state or "") > LARGEST_SEALED:
+            keep = partial(self._keep_state, outcome)  # a store may take a while, and nothing may block here
+            threading.Thread(target=keep, name="linkspan-state", daemon=True).start()
+        else:
+            self._settle(outcome)
 
     # Its end.
+
+    def _keep_state(self, outcome: InputRequired) -> None:
+        state = (outcome.state or "").removeprefix(f"{ASKED}=")
+        try:
+            handle = self._caller.states.keep(state)
+        except RemoteProtocolError as error:
+            self._settle(_failure(self._request, f"{self._caller.name}: {error}"))
+        else:
+            self._settle(InputRequired(outcome.requests, KEPT + handle))
 
     def _outcome_of(self, found: Response | Exception) -> Outcome:
         if isinstance(found, Exception):
