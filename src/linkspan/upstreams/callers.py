@@ -205,6 +205,8 @@ class UpstreamCaller:
         self._parked: dict[str, tuple[float, RelayedRequest]] = {}
         self._envelopes: dict[LoggingLevel | None, tuple[Peer, bytes | None]] = {}
         self._level: LoggingLevel | None = None
+        self.under_way: set[RelayedRequest] = set()
+        """Requests that the server has not answered yet."""
         self._watched: set[str] = set()
         self.token: str | None = None
         """What requests bring upstream, where they bring something of their own."""
@@ -448,6 +450,10 @@ class UpstreamCaller:
             found = self._parked.pop(kept_under, None)
         if found is not None:
             found[1].abandon("the question was not answered in time")
+
+    def ask_to_log_in(self, url: str) -> bool:
+        """Let a request that waits for a login ask the user to open its URL; return whether there is one that can."""
+        return any(each.ask_to_log_in(url) for each in list(self.under_way))
 
     def call_of(self, kept_under: str) -> RelayedRequest | None:
         """Return the call that is parked under an id, once."""

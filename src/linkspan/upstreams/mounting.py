@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from msgspec import Raw, structs
 
@@ -32,6 +32,7 @@ from linkspan.upstreams.callers import Lists, RefusedView, UpstreamCaller, ViewO
 from linkspan.upstreams.carrying import announced
 from linkspan.upstreams.client import UpstreamClient, declared
 from linkspan.upstreams.items import ItemBuilder, with_token
+from linkspan.upstreams.logins import asking
 from linkspan.upstreams.pool import CallerKey, CallerPool
 from linkspan.upstreams.relaying import Marked, RelayedRequest, passed_on
 from linkspan.wire.jsonrpc import encode
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from linkspan.server.context import Context
     from linkspan.server.steps import Offloads
     from linkspan.stores.port import Store
+
+T = TypeVar("T")
 
 _SHARED: Final = "shared"
 _MAX_INSTRUCTIONS: Final = 4000
@@ -284,6 +287,8 @@ class Upstream:
         options = dict(self._client_options)
         if self._token is not None:
             options["auth"] = _token_of(caller)
+        elif "auth" in options:
+            options["auth"] = asking(options["auth"], _weakly(caller, UpstreamCaller.ask_to_log_in, otherwise=False))
         return UpstreamClient(
             self._target,
             caller.declared,
@@ -475,12 +480,14 @@ def _token_of(caller: UpstreamCaller) -> Callable[[], str]:
     return token
 
 
-def _weakly(caller: UpstreamCaller, method: Callable[[UpstreamCaller, Any], None]) -> Callable[[Any], None]:
-    """Return a callback that does not keep its caller."""
+def _weakly(
+    caller: UpstreamCaller, method: Callable[[UpstreamCaller, Any], T], otherwise: T | None = None
+) -> Callable[[Any], T]:
+    """Return a callback that does not keep its caller; without the caller it returns `otherwise`."""
     reference = weakref.ref(caller)
 
-    def call(value: Any) -> None:
-        if (found := reference()) is not None:
-            method(found, value)
+    def call(value: Any) -> Any:
+        found = reference()
+        return method(found, value) if found is not None else otherwise
 
     return call

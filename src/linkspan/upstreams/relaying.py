@@ -15,7 +15,6 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import Raw, structs
 
-from linkspan.client.transports.base import ClientTransport
 from linkspan.core.flow import Flow, RequestSpec, Stopper
 from linkspan.errors import (
     INTERNAL_ERROR,
@@ -31,6 +30,7 @@ from linkspan.revisions.modern import CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROT
 from linkspan.revisions.neutral import InputRequest, InputRequired, Outcome, Request
 from linkspan.runtime.deferred import Deferred
 from linkspan.runtime.reactor import reactor
+from linkspan.server.asking import may_ask
 from linkspan.types.base import ABSENT, JSON, JSONObject, TextContent, is_object
 from linkspan.types.messages import (
     LOG_LEVELS,
@@ -46,6 +46,7 @@ from linkspan.types.messages import (
 )
 from linkspan.types.methods import FAIL_IN_RESULT, METHODS, TOOL_CALL
 from linkspan.upstreams.client import UpstreamClient
+from linkspan.upstreams.logins import LoginReplier, login_question
 from linkspan.upstreams.states import LARGEST_SEALED, LargeStates
 from linkspan.wire.jsonrpc import RequestId, Response, encode
 from linkspan.wire.values import from_builtins, to_builtins
@@ -66,6 +67,12 @@ _TOGETHER: Final = 0.01
 """Seconds after the first of several questions in which the others come."""
 
 
+class Replier(Protocol):
+    """Takes the answer to a question: the connection that it came from, for instance."""
+
+    def answer(self, request_id: RequestId, result: bytes) -> None: ...
+
+
 class RelayCaller(Protocol):
     """Whose request it is."""
 
@@ -76,6 +83,11 @@ class RelayCaller(Protocol):
 
     @property
     def client(self) -> UpstreamClient: ...
+    @property
+    def under_way(self) -> set[RelayedRequest]:
+        """Its requests that the server has not answered yet."""
+        ...
+
     @property
     def states(self) -> LargeStates:
         """What keeps large states of modern servers."""
@@ -137,7 +149,7 @@ class RelayedRequest:
         self._stopper = Stopper()
         self._deferred: Deferred | None = None
         self._outcome: Outcome | None = None
-        self._questions: dict[str, tuple[ClientTransport, RequestId, InputRequest]] = {}
+        self._questions: dict[str, tuple[Replier, RequestId, InputRequest]] = {}
         """Those of a handshake server that are not answered yet, by the keys that its caller sees."""
         self._asked = 0
         self._is_gathering = False
@@ -150,6 +162,7 @@ class RelayedRequest:
         )
         deferred = self._attach(self._request)
         client = self._caller.client
+        self._caller.under_way.add(self)
         client.start(request(client.state, spec, repeatable), self._ended, self)
         return deferred
 
@@ -157,8 +170,8 @@ class RelayedRequest:
         """Go on with the next round of the request, which brings the answer that the server waits for."""
         deferred = self._attach(request)
         for key in self._questions.keys() & answers.keys():
-            transport, question_id, _ = self._questions.pop(key)
-            transport.answer(question_id, encode(answers[key]))
+            replier, question_id, _ = self._questions.pop(key)
+            replier.answer(question_id, encode(answers[key]))
         if self._outcome is not None:
             self._settle(self._outcome)
         elif self._questions:
@@ -189,8 +202,8 @@ class RelayedRequest:
         """Whether it waits for an answer already."""
         return self._deferred is None or bool(self._questions)
 
-    def asked(self, transport: ClientTransport, question_id: RequestId, question: InputRequest) -> None:
-        """Take a question of a handshake server, which waits for the answer; those that come together end one round."""
+    def asked(self, transport: Replier, question_id: RequestId, question: InputRequest) -> None:
+        """Take a question that waits for its answer; those that come together end one round."""
         self._asked += 1
         self._questions[f"question-{self._asked}"] = transport, question_id, question
         if self._deferred is not None and not self._is_gathering:
@@ -208,6 +221,15 @@ class RelayedRequest:
             return
         questions = {key: question for key, (_, _, question) in list(self._questions.items())}
         self._settle(InputRequired(questions, PARKED + parked))
+
+    def ask_to_log_in(self, url: str) -> bool:
+        """Ask the user to open the URL of a login, for which this request waits; return whether its client can be asked."""
+        request = self._request
+        if not may_ask(request.method) or not request.peer.supports("elicitation", "url") or self.is_parked:
+            return False
+        refuse = partial(self.abandon, "the user does not want to log in")
+        self.asked(LoginReplier(refuse), 0, login_question(self._caller.name, url))
+        return True
 
     def logged(self, message: LoggingMessageParams) -> None:
         """Pass on a log message, if the caller wants it."""
@@ -227,6 +249,7 @@ class RelayedRequest:
         request.emit(request, "notifications/progress", structs.replace(progress, progress_token=token))
 
     def _ended(self, found: Response | Exception) -> None:
+        self._caller.under_way.discard(self)
         try:
             outcome = self._outcome_of(found)
         except (ClientError, msgspec.DecodeError, RecursionError) as error:
