@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _LISTS: Final = {**LISTS, SKILLS.method: SKILLS}
 _NAME: Final = "linkspan-bridge"
+_LONGEST_CHANGE: Final = 4000
+"""Characters of a change that a question shows."""
 _MAX_STORES: Final = 256
 """Callers whose large results are kept."""
 
@@ -56,6 +58,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_shared: bool = False
     pin: Path | None = None
     """The file of the pinned definitions; None pins nothing."""
+    asks_to_accept: bool = False
+    """The user is asked to accept a definition that has changed: they are the only caller."""
     remembers: bool = False
     """Answers with what a server offered last until it has started."""
     budget: int | None = None
@@ -155,17 +159,12 @@ class Gateway:
         if tool is None or server is None:
             return (yield)
         own = tool.name if len(self.upstreams) == 1 else tool.name.removeprefix(f"{server}_")
-        changed = self.companions[server].changes.get(own)
-        if changed is not None:
-            raise ToolError(
-                f"{server} has changed the definition of {own!r}, and the change was not accepted. A person accepts it "
-                f"with `linkspan bridge --accept {own} ...`:\n{changed}"
-            )
         ctx = call.context
         scopes = ctx.grant.scopes if ctx.grant is not None else frozenset[str]()
         decision = self._options.rules.decide(_name_of(ctx), scopes, server, own)
         if decision == "deny":
             raise ToolError(f"The policy of this bridge denies {server}/{own}. Do not try again.")
+        self._check_definition(ctx, server, own)
         if decision == "ask" and not ctx.peer.supports("elicitation", "form"):
             raise ToolError(f"The user has to be asked before {server}/{own} is called, and this host cannot ask.")
         if decision == "ask" and not ctx.ask(
@@ -176,6 +175,24 @@ class Gateway:
         if self._options.budget is None or not isinstance(outcome, CallToolResult):
             return outcome
         return self._fitted(outcome, ctx, server, own)
+
+    def _check_definition(self, ctx: Context, server: str, tool: str) -> None:
+        """Let the user accept how a pinned tool is defined now. Raises: ToolError where it stays as it was."""
+        companion = self.companions[server]
+        changed = companion.changes.get(tool)
+        if changed is None:
+            return
+        if not self._options.asks_to_accept or not ctx.peer.supports("elicitation", "form"):
+            raise ToolError(
+                f"{server} has changed the definition of {tool!r}, and the change was not accepted. A person accepts it "
+                f"with `linkspan bridge --accept {tool} ...`:\n{changed}"
+            )
+        if not ctx.ask(
+            "bridge-accept", bool, f"{server} has changed the tool {tool!r}. Accept it?\n{_clipped(changed)}"
+        ):
+            raise ToolError(f"The user did not accept how {server} defines {tool!r} now. Do not repeat the call.")
+        companion.accept(tool, changed)
+        self.upstreams[server].refresh()
 
     # Large results.
 
@@ -254,3 +271,8 @@ def _shown(arguments: Mapping[str, Any]) -> str:
 
     text = neutral(msgspec.json.encode(dict(arguments)).decode())
     return text if len(text) <= 500 else text[:500] + "..."
+
+
+def _clipped(changed: str) -> str:
+    """Return the lines of a change as far as a question can show them."""
+    return changed if len(changed) <= _LONGEST_CHANGE else changed[:_LONGEST_CHANGE] + "\n... and more"

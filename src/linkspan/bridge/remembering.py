@@ -97,6 +97,7 @@ class Companion:
         self.introduces: bool = introduce is not None
         self.changes: dict[str, str] = {}
         """How tools differ from the definitions that were pinned, by their names."""
+        self._changed: dict[str, Tool] = {}
         self._path = path
         self._introduce = introduce
         self._pins = pins
@@ -142,6 +143,13 @@ class Companion:
             self._known = known
         return self._shown(lists)
 
+    def accept(self, name: str, change: str) -> None:
+        """Pin a tool as it is defined now, if it still differs by the `change` that was shown."""
+        tool = self._changed.get(name)
+        if tool is not None and self._pins is not None and self.changes.get(name) == change:
+            self._pins.pin(f"{self._key}/{name}", tool)
+            del self.changes[name]
+
     def _shown(self, lists: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
         found = self._as_pinned(lists)
         self._receive(found.get("tools/list", ()))
@@ -153,10 +161,12 @@ class Companion:
             return lists
         shown: list[Tool] = []
         changes: dict[str, str] = {}
+        self._changed = {}
         for tool in lists["tools/list"]:
             definition = pins.definition(f"{self._key}/{tool.name}", tool)
             if definition.change:
                 changes[tool.name] = definition.change
+                self._changed[tool.name] = tool
             else:
                 pins.pin(f"{self._key}/{tool.name}", tool)
             shown.append(definition.tool if definition.change else tool)

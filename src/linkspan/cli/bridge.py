@@ -144,6 +144,7 @@ def _bridge(targets: Sequence[Any], options: Any) -> int:
         only=options.only,
         is_shared=options.shared or not options.http,
         pin=Path(options.pin) if options.pin else None,
+        asks_to_accept=not options.http,
         remembers=options.shared or not options.http,
         budget=options.budget,
         list_timeout=30.0 if len(servers) == 1 else 3.0,
