@@ -103,6 +103,7 @@ class BaseServer(metaclass=ProposesRevision):
     @closed
     def __init__(
         self,
+        # Who it is.
         name: str = "model_context_protocol",
         version: str = "0.1.0",
         *,
@@ -111,34 +112,40 @@ class BaseServer(metaclass=ProposesRevision):
         website_url: str | None = None,
         icons: Sequence[Icon] | None = None,
         instructions: str | None = None,
+        # What it offers.
         tools: Iterable[ToolSource] = (),
         prompts: Iterable[PromptSource] = (),
         resources: Iterable[ResourceSource] = (),
         resource_templates: Iterable[TemplateSource] = (),
-        server_context: ServerContext = None,
-        configuration: Configuration | None = None,
-        exception_reporter: ExceptionReporter | None = None,
-        instrumentation_callback: InstrumentationCallback | None = None,
+        extensions: Iterable[Extension | MakesExtension] = (),
         capabilities: ServerCapabilities | Mapping[str, JSON] | None = None,
+        auto_notify: bool = False,
+        # What it answers.
         page_size: int | None = None,
         ttl_ms: int = 0,
         cache_scope: str = "private",
-        require_initialized: bool = False,
-        auto_notify: bool = False,
         structured_text: bool = True,
         coerce: bool = False,
         max_result: int | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-        request_state_keys: Sequence[bytes | str] | None = None,
-        request_state_ttl: float = 3600.0,
-        secret_headers: Sequence[str] = SECRET_HEADERS,
-        lifespan: LifespanFunction | Sequence[LifespanFunction] | None = None,
-        lifespan_timeout: float = 5.0,
+        # Whom it answers.
         auth: Protection | None = None,
         revisions: str | Collection[str] | None = None,
+        require_initialized: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
+        # What handlers have, and what is reported of them.
+        lifespan: LifespanFunction | Sequence[LifespanFunction] | None = None,
+        lifespan_timeout: float = 5.0,
+        server_context: ServerContext = None,
+        secret_headers: Sequence[str] = SECRET_HEADERS,
+        configuration: Configuration | None = None,
+        exception_reporter: ExceptionReporter | None = None,
+        instrumentation_callback: InstrumentationCallback | None = None,
+        # What its processes share.
         store: str | SharedState | None = None,
         store_key: bytes | str | None = None,
-        extensions: Iterable[Extension | MakesExtension] = (),
+        request_state_keys: Sequence[bytes | str] | None = None,
+        request_state_ttl: float = 3600.0,
+        # Tasks.
         tasks: TaskEngine | None = None,
         max_tasks: int = 16,
         max_tasks_per_principal: int = 100,
@@ -147,28 +154,45 @@ class BaseServer(metaclass=ProposesRevision):
     ) -> None:
         """Make a server. It does nothing until it is served.
 
-        - `server_context`: a mapping for handlers, or a function that makes one for each request.
+        What it offers:
+
+        - `extensions`: the extensions of the protocol that are on.
         - `capabilities`: declared instead of (a `ServerCapabilities`) or besides (a mapping) what is registered.
+        - `auto_notify`: notify clients of every change of the lists. Otherwise call `notify_*_list_changed`.
+
+        What it answers:
+
         - `page_size`: how many items a list result has at most; None for all.
         - `ttl_ms`, `cache_scope`: how long clients may keep lists and resources, and whether for one user ("private") or all
           ("public").
-        - `require_initialized`: refuse requests without a handshake or an envelope, instead of serving them as they come, on
-          connections that can shake hands.
-        - `auto_notify`: notify clients of every change of the lists. Otherwise call `notify_*_list_changed`.
         - `structured_text`: tools that return a plain `str` have it as structured content too, `{"result": ...}`.
         - `coerce`: tools take a text such as "5" where a number or a boolean is wanted, and read it.
         - `max_result`: bytes of a tool's result that are sent; of a larger one the client gets a link, for ten minutes.
+
+        Whom it answers:
+
+        - `auth`: `Protected(...)`, whose tokens are good. Over HTTP every request needs one then; stdio has none.
+        - `revisions`: those to speak, as a list of dates or as conditions such as ">=DATE"; None for all.
+        - `require_initialized`: refuse requests without a handshake or an envelope, instead of serving them as they come, on
+          connections that can shake hands.
+
+        What handlers have:
+
+        - `lifespan`: opens what handlers need and closes it at the end, like `@server.lifespan`, in `lifespan_timeout` seconds.
+          Several, in a list, are entered in that order.
+        - `server_context`: a mapping for handlers, or a function that makes one for each request.
+        - `secret_headers`: names of HTTP headers (or `beginning-*`) that handlers do not see. The default list holds what
+          carries the caller's credentials; `[]` shows all.
+
+        What its processes share:
+
+        - `store`: what processes that serve the same clients share: a URL, or a `Store`. `store_key` seals what is in it.
         - `request_state_keys`: secrets that seal `requestState`, the first one seals, all open. Several processes behind one
           address need the same ones; without any, they are in the store, or each process makes its own.
         - `request_state_ttl`: seconds that a user may take to answer a question.
-        - `secret_headers`: names of HTTP headers (or `beginning-*`) that handlers do not see. The default list holds what
-          carries the caller's credentials; `[]` shows all.
-        - `lifespan`: opens what handlers need and closes it at the end, like `@server.lifespan`, in `lifespan_timeout` seconds.
-          Several, in a list, are entered in that order.
-        - `auth`: `Protected(...)`, whose tokens are good. Over HTTP every request needs one then; stdio has none.
-        - `revisions`: those to speak, as a list of dates or as conditions such as ">=DATE"; None for all.
-        - `store`: what processes that serve the same clients share: a URL, or a `Store`. `store_key` seals what is in it.
-        - `extensions`: the extensions of the protocol that are on.
+
+        Tasks:
+
         - `tasks`: the engine that runs tasks. Without one each process that serves runs up to `max_tasks` at a time.
           One principal may have `max_tasks_per_principal` that have not ended. Of those that have ended, `max_task_bytes` are
           kept, and `max_task_bytes_per_principal` of each principal.
@@ -204,20 +228,32 @@ class BaseServer(metaclass=ProposesRevision):
             max_task_bytes=max_task_bytes,
             max_task_bytes_per_principal=max_task_bytes_per_principal,
         )
-        self._catalogue = Catalogue(capabilities)
         self.auth = auth
+        self._catalogue = Catalogue(capabilities)
         self._offer_options = OfferOptions(auto_notify, structured_text, coerce)
         self.lifespan_timeout = lifespan_timeout
         for each in _each_lifespan(lifespan):
             self.lifespan(each)
+        if store is not None or store_key is not None:
+            self.sharing.check()
+        self._offer(tools, prompts, resources, resource_templates, extensions, max_result)
+
+    def _offer(
+        self,
+        tools: Iterable[ToolSource],
+        prompts: Iterable[PromptSource],
+        resources: Iterable[ResourceSource],
+        templates: Iterable[TemplateSource],
+        extensions: Iterable[Extension | MakesExtension],
+        max_result: int | None,
+    ) -> None:
+        """Offer what the constructor was given."""
         if max_result is not None:
             self._offering.link_large_results(max_result)
         self._offering.add_tools(tools)
         self._offering.add_prompts(prompts)
         self._offering.add_resources(resources)
-        self._offering.add_templates(resource_templates)
-        if store is not None or store_key is not None:
-            self.sharing.check()
+        self._offering.add_templates(templates)
         for extension in extensions:
             attached = self._offering.extend(self, extension)
             if attached is not None and attached.watch is not None:
