@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from linkspan import LinkspanError
+from linkspan.auth import protection
 from linkspan.auth.protection import BadCredentials, Credentials, Protected, metadata_places, metadata_url
 from linkspan.auth.verifying import ApiKeys
 from linkspan.revisions.neutral import Grant
@@ -195,3 +197,13 @@ def test_nothing_is_to_be_written_where_clients_know_what_to_ask_for() -> None:
     assert protected(scopes=["files:read"]).unnamed(needed) is None
     assert protected().unnamed({}) is None
     assert protected(verify=KEYS).unnamed(needed) is None, "there is no login"
+
+
+def test_only_who_requires_proofs_needs_what_checks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise LinkspanError("it is not installed")
+
+    monkeypatch.setattr(protection, "require_jose", missing)
+    assert not Protected("https://api.example.com/mcp", verify=lambda _: None).dpop_required
+    with pytest.raises(LinkspanError, match="it is not installed"):
+        Protected("https://api.example.com/mcp", verify=lambda _: None, dpop="required")

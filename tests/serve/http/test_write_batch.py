@@ -160,6 +160,16 @@ def test_responses_that_are_large_together_are_not_kept(loop: Loop) -> None:
     assert loop.take() == [("a", part + b"1"), ("b", part)]
 
 
+def test_the_first_responses_may_be_as_large_as_later_ones(loop: Loop) -> None:
+    a, b = loop.transport("a"), loop.transport("b")
+    loop.batch.write_soon(a, b"0")
+    assert loop.take() == [("a", b"0")]
+    loop.batch.write_soon(b, bytes(MOST))
+    assert loop.take() == []
+    loop.end_turn()
+    assert loop.take() == [("b", bytes(MOST))]
+
+
 def test_what_has_left_does_not_count_as_kept(loop: Loop) -> None:
     a, b, c = served(loop, 3)
     for leave in (loop.batch.release, loop.batch.forget):
