@@ -184,6 +184,15 @@ def test_other_notifications_are_ignored(heard: Any) -> None:
     assert play.methods[-1] == "tasks/get"
 
 
+def test_a_task_that_ended_before_the_server_began_to_report_is_polled_for_at_once() -> None:
+    state, clock = client()
+    reader = FakeReader({"taskIds": ["t1"]})
+    play = Play(clock, [created(pollIntervalMs=1000), 0.25, task("completed", result=DONE)], reader)
+    assert play.run(call_tool(state, "work")).text == "done"
+    assert play.seen[2:] == [("wait", 5.0), ("tasks/get", ABOUT)]
+    assert clock.now == 0.25
+
+
 def test_a_subscription_that_ends_leaves_polling() -> None:
     state, clock = client()
     lost = ConnectionLost("lost", ORIGIN)
@@ -196,9 +205,13 @@ def test_a_subscription_that_ends_leaves_polling() -> None:
 def test_a_subscription_that_was_lost_and_is_there_again_leads_to_a_poll() -> None:
     state, clock = client()
     reader = FakeReader({"taskIds": ["t1"]})
-    play = Play(clock, [created(pollIntervalMs=1000), 0.0, 0.5, task("completed", result=DONE)], reader)
+    play = Play(
+        clock,
+        [created(pollIntervalMs=1000), 0.0, task(pollIntervalMs=1000), 0.5, task("completed", result=DONE)],
+        reader,
+    )
     assert play.run(call_tool(state, "work")).text == "done"
-    assert play.seen[2:] == [("wait", 5.0), ("wait", 5.0), ("tasks/get", ABOUT)]
+    assert play.seen[2:] == [("wait", 5.0), ("tasks/get", ABOUT), ("wait", 5.0), ("tasks/get", ABOUT)]
     assert clock.now == 0.5
 
 

@@ -134,7 +134,7 @@ class Following:
         self._task_id = task_id
         self._options = options
         self._reader: ValueReader | None = None
-        self._began = self._confirmed = False
+        self._began = False
 
     def next(self, task: TaskStatus, seconds: float) -> Flow[DetailedTask]:
         """Return the next state after `task`: what is reported, or at the latest what there is after `seconds`."""
@@ -152,9 +152,7 @@ class Following:
             if isinstance(item, ClientError):
                 self.close()
             elif item is None and self._listens:
-                if self._confirmed:
-                    break  # the subscription was lost and is there again: something may have been missed
-                self._confirmed = True
+                break  # the subscription has just begun, or begun again: what came before was not reported
         return (yield from get_task(self._state, self._task_id, self._options))
 
     def close(self) -> None:
