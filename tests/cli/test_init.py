@@ -43,6 +43,12 @@ def test_the_tests_of_a_new_project_pass(
     assert [each["name"] for each in listed.json["tools"]] == ["count_words"]
 
 
+def test_the_doctor_finds_nothing_in_a_new_project(linkspan: Shell, tmp_path: Path) -> None:
+    linkspan("init", str(tmp_path))
+    done = linkspan("doctor", str(tmp_path / "server.py"))
+    assert "0 faults, 0 warnings" in done.out, done.out
+
+
 def test_a_new_project_can_be_installed(linkspan: Shell, tmp_path: Path) -> None:
     pytest.importorskip("pip", reason="needs pip to build a wheel")
     pytest.importorskip("hatchling", reason="needs hatchling to build a wheel")

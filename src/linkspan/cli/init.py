@@ -108,7 +108,7 @@ _COMMON: Final = {
 {SERVER}
 
 
-@server.tool
+@server.tool(title="Count words", annotations={"read_only_hint": True})
 def count_words(text: str, longer_than: int = 0) -> int:
     """Count the words of a text.
 
