@@ -366,3 +366,15 @@ def test_marks_say_what_a_client_must_know() -> None:
         ("cancel", "-", "breaking"),
         ("fares", "+", "additive"),
     }
+
+
+def test_a_new_tool_marks_itself_and_not_the_server() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "description": "what " * 50}}}
+    old = Listing({"tools": [{"name": "book", "inputSchema": {}}]}, instructions="Book early.")
+    new = Listing(
+        {"tools": [*old.items["tools"], {"name": "fares", "inputSchema": schema}]}, instructions="Book early."
+    )
+    assert [(each.kind, each.name, each.mark) for each in marks(old, new)] == [("tools", "fares", "+")]
+    told = Listing(new.items, instructions="Book late.")
+    (own,) = marks(new, told)
+    assert (own.kind, own.name, own.mark, own.what) == ("server", "", "~", ["its instructions changed"])

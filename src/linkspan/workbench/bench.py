@@ -338,8 +338,7 @@ class Bench:
     def _ready_words(self, client: SyncClient, why: str) -> str:
         milliseconds = f"{self._seconds * 1000:.0f} ms"
         if why:
-            marks = [f"{each.mark} {each.kind.removesuffix('s')} {one_line(each.name, 40)}" for each in self.changed]
-            return "; ".join([f"{why}: restarted in {milliseconds}", *marks[:8]])
+            return "; ".join([f"{why}: restarted in {milliseconds}", *map(_mark_words, self.changed[:8])])
         info = client.server_info
         named = (
             f"{one_line(info.name, 60)} {one_line(info.version or '', 20)}".strip() if info is not None else client.name
@@ -520,6 +519,12 @@ class Bench:
         thread = threading.Thread(target=target, args=arguments, name="linkspan-workbench", daemon=True)
         thread.start()
         return thread
+
+
+def _mark_words(mark: ItemMark) -> str:
+    if not mark.name:
+        return "; ".join(f"~ {each}" for each in mark.what)
+    return f"{mark.mark} {mark.kind.removesuffix('s')} {one_line(mark.name, 40)}"
 
 
 def _is_modern(date: str | None) -> bool:

@@ -17,6 +17,8 @@ from linkspan.workbench.events import cut_json
 KINDS: Final = {"tools": "tool", "resources": "resource", "templates": "template", "prompts": "prompt"}
 """For each list the kind of its items."""
 _MARKS: Final = {"C50": "+", "C51": "~", "C01": "-"}
+_GROWN: Final = "C35"
+_ITSELF: Final = "the server"
 _MANY: Final = 1_000
 """Tools of which none is linted: the page shows a part of them."""
 
@@ -66,6 +68,7 @@ class ItemMark(msgspec.Struct, frozen=True):
     kind: str
     """Its list, such as `tools`; `server` for the server itself."""
     name: str
+    """Empty for the server itself."""
     mark: str
     """`+`, `~` or `-`."""
     level: str
@@ -74,11 +77,16 @@ class ItemMark(msgspec.Struct, frozen=True):
 
 
 def marks(before: Listing, after: Listing) -> list[ItemMark]:
-    """Return what is different, the worst for clients first."""
+    """Return what is different, the worst for clients first.
+
+    That the lists as a whole cost more is left out: the items that do are here themselves.
+    """
     lists = {kind: name for name, kind in KINDS.items()}
     found: dict[str, ItemMark] = {}
     for each in changes(before.snapshot(), after.snapshot()):
-        kind, _, name = each.place.partition(" ")
+        if each.code == _GROWN:
+            continue
+        kind, _, name = each.place.partition(" ") if each.place != _ITSELF else ("server", "", "")
         old = found.get(each.place)
         if old is not None:
             found[each.place] = msgspec.structs.replace(old, what=[*old.what, each.words])

@@ -28,10 +28,13 @@ export function choose(kind, name, say = true) {
 
 export function drawList() {
   const open = about.querySelector("details")?.open ?? false;
-  const instructions = state.instructions ? make("details", { open }, make("summary", { textContent: "Instructions" }), make("p", { className: "words", dir: "auto", textContent: state.instructions })) : "";
+  const own = state.changes.find((each) => each.kind === "server");
+  const instructions = state.instructions ? make("details", { open }, make("summary", {}, own ? mark(own) : "", " Instructions"), make("p", { className: "words", dir: "auto", textContent: state.instructions })) : "";
   about.replaceChildren(instructions, ...Object.entries(state.problems ?? {}).map(([kind, words]) => make("p", { className: "bad", textContent: `${kind}: ${words}` })), ...gone());
   draw();
 }
+
+const mark = (change) => make("b", { className: `mark ${change.mark === "+" ? "plus" : "other"}`, title: change.what.join("; "), textContent: change.mark });
 
 const gone = () => state.changes.filter((each) => each.mark === "-").map((each) => make("p", { className: "quiet" }, make("b", { className: "mark minus", textContent: "−" }), ` ${each.name} is gone`));
 
@@ -58,12 +61,11 @@ function row(kind, key, { item, tokens }, total) {
   const name = String(item[key]);
   const chosen = state.chosen?.kind === kind && state.chosen.name === name;
   const change = state.changes.find((each) => each.kind === kind && each.name === name && each.mark !== "-");
-  const mark = change && change.mark !== "-" ? make("b", { className: `mark ${change.mark === "+" ? "plus" : "other"}`, title: change.what.join("; "), textContent: change.mark }) : "";
   const advice = kind === "tools" ? state.advice?.[name] : undefined;
   const dot = advice ? make("span", { className: `dot ${advice[0].level}`, role: "img", ariaLabel: `${advice.length} remarks`, title: advice.map((each) => `${each.code} ${each.words}`).join("\n"), textContent: "●" }) : "";
   const share = Math.round((100 * tokens) / total);
   const words = make("button", { type: "button", className: "row", ariaCurrent: chosen ? "true" : "false", onclick: () => choose(kind, name) },
-    mark, make("code", { textContent: name.slice(0, 200) }), make("span", { className: "cost quiet", title: `about ${tokens} tokens, ${share} % of all`, textContent: `~${tokens}` }), dot,
+    change ? mark(change) : "", make("code", { textContent: name.slice(0, 200) }), make("span", { className: "cost quiet", title: `about ${tokens} tokens, ${share} % of all`, textContent: `~${tokens}` }), dot,
     make("span", { className: "brief quiet", dir: "auto", textContent: String(item.title ?? item.annotations?.title ?? item.description ?? "").split("\n")[0].slice(0, 140) }));
   return make("li", {}, words);
 }
