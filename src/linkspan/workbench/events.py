@@ -53,6 +53,15 @@ class EventLog:
                 return None
             return [line for at, line in self._lines if at > number]
 
+    def without_secrets(self, value: JSON) -> JSON:
+        """Return what can be shown of a value."""
+        return self._redactor.message(value)
+
+    def lines(self) -> list[bytes]:
+        """Return all events that are kept, as JSON."""
+        with self._changed:
+            return [line for _, line in self._lines]
+
     def close(self) -> None:
         """Let all who wait return."""
         with self._changed:

@@ -27,6 +27,7 @@ from linkspan.types.base import JSON, JSONObject
 from linkspan.wire.jsonrpc import encode
 from linkspan.workbench.bench import Bench, DeclaredToServer, NotConfirmed, TooMany
 from linkspan.workbench.exchanges import Wanted
+from linkspan.workbench.export import transcript_of
 from linkspan.workbench.questions import PersonsAnswer
 
 PORT: Final = 6280
@@ -293,6 +294,13 @@ class _BenchHandler(BaseHTTPRequestHandler):
             case "/api/events":
                 after = found.get("after", "0")
                 return self._stream(int(after) if after.isdecimal() and len(after) < 16 else 0)
+            case "/api/transcript":
+                text = transcript_of(self.server.bench.events.lines())
+                return self._send(200, text.encode("utf-8", "replace"), "text/plain; charset=utf-8")
+            case "/api/calls":
+                bench = self.server.bench
+                shown = [encode(bench.events.without_secrets(each)) + b"\n" for each in bench.exchanges.shown()]
+                return self._send(200, b"".join(shown), "text/plain; charset=utf-8")
             case "/api/code" if (code := self.server.bench.code(number)) is not None:
                 return self._send_json(200, dict(code))
             case "/api/result" if (exchange := self.server.bench.exchanges.get(number)) is not None:

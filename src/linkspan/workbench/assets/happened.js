@@ -1,7 +1,7 @@
 // The right pane: the log, the messages, the hops of HTTP, and the calls of this day and earlier ones.
 
 import { folded, make, pretty } from "./elements.js";
-import { ask, state } from "./state.js";
+import { ask, state, textOf } from "./state.js";
 import { compare, edit, replay } from "./work.js";
 
 const MOST = 500;
@@ -14,7 +14,8 @@ const only = make("input", { type: "checkbox" });
 const words = make("input", { type: "search", placeholder: "Filter", ariaLabel: "Filter what happened", oninput: () => sift() });
 const buttons = TABS.map((name) => make("button", { type: "button", role: "tab", id: `tab-${name}`, textContent: name, onclick: () => open(name) }));
 const tabs = make("div", { className: "tabs", role: "tablist", ariaLabel: "What happened" }, ...buttons);
-pane.append(tabs, make("div", { className: "sieve" }, words, make("label", {}, only, " only this call")), ...Object.values(panels));
+const keep = make("button", { type: "button", className: "small", textContent: "Save", title: "Save the log and the messages as a transcript, without secrets; of the history, the calls", onclick: () => save() });
+pane.append(tabs, make("div", { className: "sieve" }, words, make("label", {}, only, " only this call"), keep), ...Object.values(panels));
 only.onchange = () => sift();
 TABS.forEach((name) => panels[name].setAttribute("aria-labelledby", `tab-${name}`));
 tabs.addEventListener("keydown", (event) => {
@@ -62,6 +63,15 @@ function fits(node) {
 
 function sift() {
   for (const name of TABS.slice(0, 3)) for (const each of panels[name].children) each.hidden = !fits(each);
+}
+
+// A file for a report, or to play again.
+
+async function save() {
+  const [path, download] = current === "History" ? ["calls", "calls.jsonl"] : ["transcript", "dev.transcript"];
+  const link = make("a", { href: URL.createObjectURL(new Blob([await textOf(path)], { type: "text/plain" })), download });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
 const pending = new Map();
@@ -114,11 +124,11 @@ function drawHistory() {
     const given = JSON.stringify(each.arguments);
     const pick = make("button", { type: "button", className: "small", textContent: picked === each.id ? "Compare with …" : picked ? "Compare" : "Compare …", onclick: () => pickOf(each) });
     return make("div", { className: failed ? "line bad" : "line" }, make("button", { type: "button", className: "row", onclick: () => ((state.shown = each.id), (state.compared = null), edit(each), (state.shown = each.id), document.dispatchEvent(new Event("chosen"))) },
-      make("span", { className: "quiet", textContent: `${time(each.began)} ` }), make("code", { textContent: each.name.slice(0, 120) }), make("span", { className: "brief quiet", textContent: given === "{}" ? "" : given.slice(0, 160) }), make("span", { className: "cost quiet", textContent: each.state === "running" ? "running" : `${each.ms} ms` })),
-      make("button", { type: "button", className: "small", textContent: "Again", onclick: () => replay(each) }), make("button", { type: "button", className: "small", textContent: "Edit", onclick: () => edit(each) }), pick);
+      make("span", { className: "quiet", textContent: `${time(each.began)} ` }), make("code", { textContent: each.name.slice(0, 120) }), make("span", { className: "cost quiet", textContent: each.state === "running" ? "running" : `${each.ms} ms` }), make("span", { className: "brief quiet", textContent: given === "{}" ? "" : given.slice(0, 160) })),
+      make("div", { className: "acts" }, make("button", { type: "button", className: "small", textContent: "Again", onclick: () => replay(each) }), make("button", { type: "button", className: "small", textContent: "Edit", onclick: () => edit(each) }), pick));
   });
   const forget = make("button", { type: "button", className: "small", textContent: "Forget all", onclick: () => confirm("Forget these calls, and those of earlier days?") && ask("forget", {}) });
-  panels.History.replaceChildren(...(rows.length ? [...rows, forget] : [make("p", { className: "quiet", textContent: "Calls are listed here, those of earlier days too." })]));
+  panels.History.replaceChildren(...(rows.length ? [...rows, make("div", { className: "buttons" }, forget)] : [make("p", { className: "quiet", textContent: "Calls are listed here, those of earlier days too." })]));
 }
 
 function pickOf({ id }) {

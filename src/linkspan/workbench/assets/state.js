@@ -29,10 +29,12 @@ export async function ask(path, body) {
   return found;
 }
 
-export async function wholeResult(id) {
-  const answer = await fetch(`/api/result?id=${id}`, { headers: headers() });
+export async function textOf(path) {
+  const answer = await fetch(`/api/${path}`, { headers: headers() });
   return await answer.text();
 }
+
+export const wholeResult = (id) => textOf(`result?id=${id}`);
 
 export async function refresh() {
   const found = await ask("state");
