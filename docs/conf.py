@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
-import json
 import re
 import sys
 from importlib import import_module
@@ -16,9 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from docutils import nodes
-
 import linkspan
+
+sys.path.insert(0, str(Path(__file__).parent))
+from finding import find_index
 
 project = "Linkspan"
 author = "the authors of Linkspan"
@@ -36,12 +36,6 @@ html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_favicon = "favicon.svg"
 html_search_scorer = str(Path(__file__).with_name("search-order.js"))
-ASKED: dict[str, str] = json.loads(
-    re.findall(
-        r"var Asked = (\{.*?\n\});", Path(html_search_scorer).read_text(), re.DOTALL
-    )[0]
-)
-"""For a page the words that people use for it, beside its own."""
 html_show_sphinx = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
@@ -520,15 +514,40 @@ def write_llms(app: Any, problem: Exception | None) -> None:
             (Path(app.outdir) / name).write_text(text)
 
 
-def add_asked(app: Any, doctree: Any) -> None:
-    """Let the search find a page by the words in which people ask for it."""
-    if words := ASKED.get(app.env.docname):
-        doctree += nodes.meta(name="keywords", content=", ".join(words.split()))
+def write_finding(app: Any) -> None:
+    """Write what the search looks through beside the scripts of the site."""
+    if app.builder.name != "html":
+        return
+    pages = Path(app.srcdir)
+    names = [each for chapter in ORDER.values() for each in chapter if each != "api"]
+    names += sorted(f"decisions/{each.stem}" for each in pages.glob("decisions/0*.md"))
+    made = {
+        "changelog": lambda: changelog(pages.parent / "CHANGELOG.md"),
+        "error-texts": lambda: (pages / "error-texts.md").read_text() + error_texts(),
+    }
+    texts = [
+        (name, made[name]() if name in made else (pages / f"{name}.md").read_text())
+        for name in ("index", *names)
+    ]
+    static = Path(app.outdir, "_static")
+    static.mkdir(parents=True, exist_ok=True)
+    (static / "finding-index.js").write_text(
+        f"var FindingIndex = {find_index(texts)};\n", encoding="utf-8"
+    )
+
+
+def load_finding(
+    app: Any, pagename: str, _template: str, _context: Any, _doctree: Any
+) -> None:
+    """Load it where the search is, and nowhere else."""
+    if pagename == "search":
+        app.add_js_file("finding-index.js")
 
 
 def setup(app: Any) -> None:
     """Connect the above to the builder."""
     app.connect("build-finished", write_llms)
     app.connect("source-read", complete)
-    app.connect("doctree-read", add_asked)
+    app.connect("builder-inited", write_finding)
+    app.connect("html-page-context", load_finding)
     app.connect("autodoc-process-docstring", to_rst)

@@ -1,115 +1,150 @@
-// How hits of the search are ordered: pages that explain come first, of equal ones those that people ask for in these words, those
-// whose titles have all the words, and those that most people need; then single names, tutorials and the reference, what is inside,
-// and the list of all names.
-var First = /^(tools|asking|resources|client|http)$/;
-var Tutorial = /^tutorial-/;
-var Reference = /^(errors|limits|protocol|command-line-reference|security|versions|roadmap)/;
-var Inside = /^(decisions\/|architecture|words|contributing|requirements|figures|error-texts|changelog)/;
-var Words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
-// The words in which people ask for a page, which need not be in it: conf.py adds them to what is searched.
-var Asked = {
-  "tools": "add register define tool function decorator parentheses runtime dynamic at description docstring annotations",
-  "arguments": "required field missing parameter parameters argument enum choices literal default value optional union types nested object list date pydantic dataclass validation",
-  "results": "file download base64 markdown return image picture audio file structured output json schema dataframe binary large",
-  "tool-errors": "exception raise error message model traceback stack trace fail",
-  "asking": "human in the loop approval confirm confirmation elicitation ask user input form question",
-  "resources": "parameters resource file files folder directory template uri binary",
-  "prompts": "prompt slash command autocomplete completion",
-  "context": "access notification request headers header cookies client ip address current user id who calls session progress bar log inside tool metadata streaming partial",
-  "dependencies": "inject injection depends singleton shared per request",
-  "lifespan": "runs every session startup shutdown hook cleanup on exit start stop database pool connection singleton global state",
-  "around-a-call": "middleware interceptor hook before after throttling throttle rate limiting audit logging",
-  "tool-limits": "blocking call freezes long running tool timeout time out slow throttling concurrency parallel cpu bound",
-  "visibility": "too many tools filter hide per user role permission enable disable",
-  "mounting": "forward auth token upstream hide parameter compose combine merge servers sub server namespace prefix gateway proxy",
-  "bridge": "stdio to http proxy sse gateway supergateway mcp-remote mcp-proxy aggregate",
-  "changes": "send notifications client list changed notification add remove tools at runtime dynamic refresh subscribe",
-  "tasks": "long running tool background job async task poll status resume cancel minutes hours",
-  "engines": "celery dramatiq background job queue worker redis",
-  "http": "scaling access streamable http sse transport stateless port host localhost cors 421 misdirected request invalid header allowed session not found multiple workers gunicorn uvicorn custom routes path expose public bind 0.0.0.0",
-  "frameworks": "fastapi flask django starlette mount existing app custom routes endpoint",
-  "deployment": "compose horizontal scaling session pods kubernetes k8s docker container helm pod ingress nginx health check readiness liveness production replicas multiple workers sticky session not found cloud scale",
-  "serverless": "lambda vercel cloud run cold start azure functions cloudflare",
-  "stores": "horizontal scaling sticky redis postgres session state persist sessions shared multiple workers replicas pods cache",
-  "protecting-a-server": "trusted proxy identity bearer token api key authentication authorization jwt oauth login current user scopes single sign on azure entra id google github auth0 okta",
-  "authorization": "oauth login single sign on token refresh pkce bearer headers client credentials authenticate redirect",
-  "logins": "authorization servers tried oauth provider azure entra id google github auth0 okta cognito single sign on dynamic client registration",
-  "client": "progress resets custom sync async synchronous without llm failed script failing connect call tool headers header authorization pass timeout retry reconnect caching cache keep alive connection",
-  "client-errors": "unhandled errors taskgroup request timed retry failed call failing connection closed lost refused broken pipe server disconnected timeout exception catch",
-  "many-servers": "connect to multiple servers several config group",
-  "configuration": "mcp.json claude_desktop_config env environment variables spawn npx enoent command not found args",
-  "host": "agent loop llm tool calling chat model too many tools consent approval",
-  "models": "openai anthropic gemini ollama local llm api key model provider vllm",
-  "debugging": "vscode see json messages message print breaks stdio stdout logging stderr server disconnected breakpoint debugger not working log file hangs",
-  "doctor": "tool vscode does not work in claude cursor vscode showing up failed to connect server disconnected spawn npx enoent troubleshoot",
-  "dev": "playground ui inspector web interface hot reload try test manually debug browser",
-  "command-line": "claude code add server call tool without llm cli terminal install claude desktop cursor hot reload auto restart run",
-  "testing": "unit test tests my server pytest mock fake integration in memory fixture",
-  "transports": "custom stdio print breaks stdout websocket sse transport pipe memory in process choose",
-  "telemetry": "opentelemetry tracing metrics prometheus spans logfire datadog observability monitoring",
-  "versions": "protocol version negotiation supported unsupported revision backward compatibility python upgrade",
-  "coming-from-fastmcp": "migrate migration fastmcp sse transport stateless_http session state",
-  "coming-from-mcp": "mcpserver migrate migration official sdk mcp low level server",
-  "not-here": "file upload websocket unsupported missing roadmap generate ui",
-  "server": "list tools pagination create instructions name version icon decorator server.run main entry point print breaks stdio",
-  "limits": "throttling maximum size too large message payload request body limit max",
-  "security": "prompt injection dns rebinding attack sandbox safe secrets",
-  "tutorial-5-three-files": "split tools across files organize large",
-  "tracing": "record replay session",
-  "error-texts": "error code ls meaning message"
-};
-var Small = /^(a|an|the|in|of|to|my|is|for|with|without|how|do|does|i|it|not|on|from|and|get|use|using|when|can|want|need|be|are|what|which|or)$/;
-var stem = word => word.replace(/(ing|ed|s)$/, "");
-// How many of the words, small ones aside, are among those in which people ask for a page: from 0 to 1.
-var asked = page => {
-  var known = (Asked[page] || "").split(" ").map(stem);
-  var wanted = Words.filter(word => !Small.test(word));
-  return wanted.filter(word => known.includes(stem(word))).length / (wanted.length || 1);
-};
-var named = title => Words.every(word => title.toLowerCase().includes(word));
-var place = (page, title) =>
-  Inside.test(page)
-    ? -12
-    : (First.test(page) ? 3 : Tutorial.test(page) || Reference.test(page) ? -6 : 0) + (named(title) ? 10 : 0) + 20 * asked(page) ** 2;
-var Scorer = {
-  score: ([page, title, anchor, description, score]) => score + (page !== "api" ? place(page, title) : anchor ? 0 : -50),
-  objNameMatch: 4,
-  objPartialMatch: 1,
-  objPrio: { 0: 0, 1: -2, 2: -4 },
-  objPrioDefault: 0,
-  title: 16,
-  partialTitle: 8,
-  term: 6,
-  partialTerm: 2,
-};
+// The search of this site. Sphinx finds the pages that have each word of a question; people write sentences, in their own words. So
+// this ranks the sections of finding.py: rare words weigh more than usual ones, those of titles, headings and of the questions of
+// asked.toml more than those of the text, and a second use of a word less than the first (BM25).
+var Scorer = { objNameMatch: 4, objPartialMatch: 1, objPrio: { 0: 0, 1: -2, 2: -4 }, objPrioDefault: 0, title: 16, partialTitle: 8, term: 6, partialTerm: 2 };
 
-// Sphinx finds pages that have each word. People write sentences, so a page counts that has half of what its words weigh: rare words
-// weigh more, those of headings more than those of the text, and those of long texts less, since these have nearly any word.
-if (typeof Search !== "undefined") {
-  Search.performTermsSearch = (wanted, excluded) => {
-    const { terms, titleterms, docnames, titles, filenames } = Search._index;
-    const listed = (index, word) => (Object.hasOwn(index, word) ? [index[word]].flat() : []);
-    const lengths = docnames.map(() => 0);
-    for (const files of Object.values(terms)) for (const file of [files].flat()) lengths[file] += 1;
-    const usual = lengths.reduce((sum, each) => sum + each, 0) / lengths.length;
+var Finding = {
+  // What a page counts beside one that explains: single cases, the reference, what is inside.
+  share: (name) =>
+    /^(decisions\/|architecture|words|contributing|requirements|figures|error-texts|roadmap)/.test(name) ? 0.4
+    : /^(changelog|tutorial-|coming-from|command-line-reference|index|logins)/.test(name) ? 0.7
+    : /^(errors|limits|protocol|versions|security|keycloak|with-)/.test(name) ? 0.85
+    : 1,
+
+  prepare(index, stemWord) {
+    const small = new Set(index.small);
+    const byPage = new Map();
+    const pageLengths = index.pages.map(() => 0);
+    const sectionLengths = index.sections.map(() => 0);
+    for (const [word, flat] of Object.entries(index.words)) {
+      const pages = new Map();
+      for (let at = 0; at < flat.length; at += 2) {
+        const page = index.sections[flat[at]][0];
+        pages.set(page, (pages.get(page) ?? 0) + flat[at + 1]);
+        pageLengths[page] += flat[at + 1];
+        sectionLengths[flat[at]] += flat[at + 1];
+      }
+      byPage.set(word, pages);
+    }
+    const same = new Map();
+    for (const group of index.groups) for (const word of group) same.set(word, [...(same.get(word) ?? []), ...group.filter((each) => each !== word)]);
+    const mean = (all) => all.reduce((sum, each) => sum + each, 0) / all.length;
+    const titles = index.pages.map(([, , ...words]) => new Set(words));
+    const headings = index.sections.map(([, , , ...words]) => new Set(words));
+    return { index, titles, headings, small, byPage, same, stemWord, pageLengths, sectionLengths, pageMean: mean(pageLengths), sectionMean: mean(sectionLengths) };
+  },
+
+  // The words of a question, each with those that count like it and what these count.
+  wanted(known, question) {
     const found = new Map();
+    for (const name of question.match(/[\p{L}\p{N}]+/gu) ?? []) {
+      const lower = name.toLowerCase();
+      if (known.small.has(lower)) continue;
+      const word = known.stemWord(lower);
+      const alike = new Map(known.byPage.has(word) ? [[word, 1]] : []);
+      for (const each of known.same.get(word) ?? []) if (known.byPage.has(each)) alike.set(each, 0.5);
+      if (!alike.size && word.length > 3) // a word that is in no page: one that begins with it, or has one letter otherwise
+        for (const each of known.byPage.keys()) if (each.startsWith(word) || Finding.near(each, word)) alike.set(each, 0.5);
+      if (alike.size) found.set(word, alike);
+    }
+    return found;
+  },
+
+  near(one, other) {
+    if (Math.abs(one.length - other.length) > 1 || other.length < 5) return false;
+    let start = 0;
+    while (start < one.length && one[start] === other[start]) start += 1;
+    const rest = (text, more) => text.slice(start + more);
+    return rest(one, 1) === rest(other, 1) || rest(one, 1) === rest(other, 0) || rest(one, 0) === rest(other, 1)
+      || (one[start] === other[start + 1] && one[start + 1] === other[start] && rest(one, 2) === rest(other, 2));
+  },
+
+  // The pages that answer a question, the best first: [page, anchor, heading, score].
+  rank(known, question, excluded = []) {
+    const { index, byPage } = known;
+    const wanted = Finding.wanted(known, question);
+    const count = index.pages.length;
+    const scores = new Map();
+    const add = (into, key, value) => into.set(key, (into.get(key) ?? 0) + value);
+    const sections = new Map();
+    const weights = new Map();
     let whole = 0;
-    for (const word of wanted) {
-      const begun = index => Object.keys(index).filter(each => word.length > 3 && each.startsWith(word)).flatMap(each => listed(index, each));
-      const inTitles = new Set([...listed(titleterms, word), ...begun(titleterms)]);
-      const inTexts = new Set([...listed(terms, word), ...begun(terms)]);
-      const all = new Set([...inTitles, ...inTexts]);
-      const weight = all.size ? Math.log(1 + docnames.length / all.size) : 0; // a word that is nowhere says nothing
+    const covered = new Map();
+    for (const [word, alike] of wanted) {
+      const holders = new Map();
+      const parts = new Map();
+      for (const [each, share] of alike) {
+        for (const [page, times] of byPage.get(each)) add(holders, page, share * times);
+        const flat = index.words[each];
+        for (let at = 0; at < flat.length; at += 2) add(parts, flat[at], share * flat[at + 1]);
+      }
+      const rare = byPage.get(word)?.size ?? holders.size;
+      const weight = Math.log(1 + (count - rare + 0.5) / (rare + 0.5));
+      weights.set(word, weight);
       whole += weight;
-      for (const file of all) {
-        const named = titles[file].toLowerCase().includes(word) ? 1.5 : inTitles.has(file) ? 1 : 0;
-        const share = Math.max(named, 0.6 / (0.5 + (0.5 * lengths[file]) / usual));
-        const [sum, seen] = found.get(file) ?? [0, 0];
-        found.set(file, [sum + weight * share, seen + weight]);
+      for (const [page, times] of holders) {
+        const long = Finding.B * (known.pageLengths[page] / known.pageMean) + 1 - Finding.B;
+        add(scores, page, (weight * times) / (times + Finding.K * long));
+        add(covered, page, weight * Math.min(1, times / 4));
+      }
+      for (const [section, times] of parts) {
+        const long = Finding.B * (known.sectionLengths[section] / known.sectionMean) + 1 - Finding.B;
+        add(sections, section, (weight * times) / (times + (Finding.K / 2) * long));
       }
     }
-    for (const word of excluded) for (const file of [...listed(terms, word), ...listed(titleterms, word)]) found.delete(file);
-    return [...found].filter(([, [, seen]]) => seen >= whole / 2).map(([file, [sum]]) =>
-      [docnames[file], titles[file], "", null, (30 * sum) / (whole || 1), filenames[file], SearchResultKind.text]);
+    if (!whole) return [];
+    const best = new Map();
+    const led = new Map(); // for each page the section whose heading has the most of the question, if it has a good part of it
+    for (const [section, score] of sections) {
+      const [page, anchor] = index.sections[section];
+      best.set(page, Math.max(best.get(page) ?? 0, score));
+      const has = (heading) => [...wanted].reduce((sum, [word, alike]) => sum + ([...alike.keys()].some((each) => heading.has(each)) ? weights.get(word) / whole : 0), 0);
+      const share = anchor ? has(known.headings[section]) : 0;
+      if (share >= Finding.H && share > has(known.titles[page]) && !(led.get(page)?.[1] >= share)) led.set(page, [section, share]);
+    }
+    const asked = new Map(); // how much of one question of a page is in this one
+    for (const [page, ...words] of index.questions) {
+      let common = 0;
+      for (const [word, alike] of wanted) common += weights.get(word) * Math.max(0, ...[...alike].map(([each, share]) => (words.includes(each) ? share : 0)));
+      const score = common / (whole + Finding.Q * words.length);
+      if (common && !(asked.get(page) >= score)) asked.set(page, score);
+    }
+    for (const word of excluded) for (const page of byPage.get(word)?.keys() ?? []) scores.delete(page);
+    return [...scores]
+      .map(([page, score]) => {
+        const [name, title] = index.pages[page];
+        const [, anchor, heading] = led.has(page) ? index.sections[led.get(page)[0]] : [page, "", title];
+        const titled = known.titles[page];
+        const named = [...wanted.values()].every((alike) => [...alike.keys()].some((each) => titled.has(each))) ? Math.min(1, wanted.size / titled.size) : 0;
+        const value = Finding.share(name) * ((score + Finding.S * best.get(page)) / whole + Finding.A * (asked.get(page) ?? 0) + Finding.T * named) * (Finding.C + covered.get(page) / whole);
+        return [name, title, anchor, heading, value];
+      })
+      .sort((one, other) => other[4] - one[4])
+      .filter((each, place, all) => each[4] >= all[0][4] / 8);
+  },
+  B: 0.2, K: 14, S: 0.5, A: 1.2, Q: 0.08, C: 0.4, T: 0.6, H: 0.35,
+};
+
+if (typeof Search !== "undefined" && typeof FindingIndex !== "undefined") {
+  // [page, title, anchor, description, score, file, kind] of each hit, the best last. A name of the API that is the whole question comes
+  // first, other names come after the pages.
+  Search._performSearch = (query, _wanted, _excluded, _highlighted, objectTerms) => {
+    const stemmer = new Stemmer();
+    const known = (Search.known ??= Finding.prepare(FindingIndex, (word) => stemmer.stemWord(word)));
+    const { docnames, filenames } = Search._index;
+    const files = new Map(docnames.map((name, at) => [name, filenames[at]]));
+    document.getElementById("search-progress")?.replaceChildren();
+    const typed = query.split(/\s+/);
+    const kept = typed.filter((each) => !each.startsWith("-")).join(" ");
+    const excluded = typed.filter((each) => each.startsWith("-")).flatMap((each) => each.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []).map(known.stemWord);
+    const pages = Finding.rank(known, kept, excluded).map(([name, title, anchor, heading, score]) =>
+      [name, anchor ? `${title} > ${heading}` : title, anchor ? `#${anchor}` : "", null, score, files.get(name), SearchResultKind.text]);
+    const seen = new Set();
+    const names = [...objectTerms].flatMap((term) => Search.performObjectSearch(term, objectTerms))
+      .filter(([name, , anchor]) => !seen.has(name + anchor) && seen.add(name + anchor));
+    const whole = ([, title]) => title.split(".").at(-1).toLowerCase() === query.trim().toLowerCase();
+    const better = (one, other) => other[4] - one[4];
+    const shown = [...names.filter(whole), ...pages, ...names.filter((each) => !whole(each)).sort(better).slice(0, 20)];
+    return shown.filter(([name]) => files.has(name)).reverse();
   };
 }

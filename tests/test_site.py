@@ -170,8 +170,158 @@ ASKED = {
     "send notification to client": "changes context",
     "ask for missing parameter": "asking answering",
     "approve before calling": "asking host answering command-line",
+    "how do I stream partial results from a tool": "context results",
+    "Attempted to exit cancel scope in a different task": "client lifespan notebooks",
+    "server hangs on windows": "debugging errors client doctor",
+    "print statement corrupts json rpc": "debugging errors transports server",
+    "run server in background thread": "notebooks server testing",
+    "add custom endpoint /health": "deployment http frameworks",
+    "return pydantic model from tool": "results",
+    "tool with no arguments": "tools arguments",
+    "how to limit response size": "limits tool-limits results",
+    "pass secrets to server env": "configuration command-line client",
+    "oauth with github": "protecting-a-server logins authorization",
+    "validate token audience": "protecting-a-server keycloak",
+    "scope required for one tool": "protecting-a-server visibility",
+    "two tools with same name": "tools errors mounting",
+    "rename tool": "mounting tools openapi",
+    "tool name too long": "contracts tools openapi doctor",
+    "convert rest api to mcp": "openapi",
+    "swagger": "openapi",
+    "exclude endpoints from openapi": "openapi",
+    "use mcp tools with claude api": "host with-claude-agent-sdk models",
+    "gpt function calling format": "host models",
+    "gemini rejects schema": "contracts host doctor models",
+    "stop infinite tool loop": "host limits chat",
+    "token usage count": "host chat dev contracts",
+    "conversation memory": "host chat",
+    "save chat history": "chat host",
+    "how to get client name and version": "context server",
+    "detect client capabilities": "asking context",
+    "list roots": "asking answering context",
+    "server sends progress notifications": "context",
+    "progress callback in client": "client-errors client",
+    "pagination of list tools": "server client tools",
+    "add icon to tool": "tools server",
+    "tool annotations readonly destructive": "tools",
+    "mark tool as read only": "tools",
+    "change log level": "debugging context",
+    "log to file": "debugging",
+    "send traces to jaeger": "telemetry",
+    "correlation id": "telemetry context around-a-call debugging",
+    "run on port 8080": "http command-line server",
+    "https certificate": "deployment http client",
+    "self signed certificate client error": "client errors",
+    "corporate proxy": "client",
+    "connection refused": "errors client-errors",
+    "how to shut down gracefully": "http lifespan deployment",
+    "SIGTERM": "http lifespan deployment",
+    "share state between workers": "stores",
+    "use redis": "stores engines",
+    "postgres store": "stores",
+    "resume interrupted task after restart": "tasks engines stores",
+    "cancel background task": "tasks",
+    "difference between tool and resource": "resources prompts tools",
+    "binary resource pdf": "resources",
+    "watch file for changes and notify": "changes",
+    "autocomplete argument values": "prompts",
+    "prompt with image": "prompts",
+    "inspect server interactively": "dev command-line",
+    "call a tool from bash": "command-line",
+    "generate typed client": "contracts",
+    "detect breaking change in ci": "contracts",
+    "is my server spec compliant": "check",
+    "test with claude desktop": "command-line doctor configuration",
+    "asyncio event loop already running": "notebooks client",
+    "flask wsgi": "frameworks",
+    "mount two servers in one app": "frameworks mounting",
+    "per user tools": "visibility protecting-a-server",
+    "prevent dns rebinding": "http security limits",
+    "sse deprecated": "http coming-from-fastmcp protocol not-here",
+    "supported python versions": "versions installation",
+    "what is new": "changelog versions",
+    "connect client with mcp_settings.json": "many-servers configuration client",
+    "authenticate with our own api key system": "protecting-a-server",
+    "combined fastapi app 401": "frameworks protecting-a-server",
+    "can this be dockerized and deployed to the cloud": "deployment serverless",
+    "bad request no valid session id provided": "http errors deployment",
+    "unknown session id 400 instead of 404": "http errors protocol",
+    "307 temporary redirect /mcp/": "http doctor frameworks",
+    "forward x-api-key header on tool use": "openapi mounting context",
+    "in-memory client for tests": "testing",
+    "how to automate testing of a tool on the command line": "command-line testing",
+    "working example streamable http": "http tutorial-4-deploy",
+    "localhost binding in docker unreachable": "deployment http",
+    "list of allowed values for a parameter": "arguments",
+    "my tool needs the logged-in user's email": "context protecting-a-server",
+    "send an image back to the model": "results",
+    "ctrl-c does not stop server": "http lifespan errors deployment",
+    "run sync library inside async tool": "tool-limits tools",
+    "how do I keep a websocket connection to an exchange open for all tools": "lifespan dependencies",
+    "llm passes list as string": "arguments",
+    "too many tools confuse the model": "host visibility",
+    "claude does not see my prompts": "prompts doctor",
+    "read csv file from disk as resource": "resources",
+    "get notified when a resource changes": "changes client answering",
+    "ask claude to summarize text inside my tool": "asking",
+    "share the code of tools between two servers": "tutorial-5-three-files mounting",
+    "block tools that delete things unless admin": "visibility protecting-a-server dependencies around-a-call",
+    "log every tool call with duration": "around-a-call telemetry",
+    "server works locally but not behind load balancer": "deployment http stores doctor",
+    "uvx command not found in claude desktop": "configuration doctor errors",
+    "pass env vars to stdio server from python client": "client configuration",
+    "client hangs forever waiting for response": "client-errors debugging limits client",
+    "how to know whether the call was executed when the connection broke": "client-errors",
+    "talk to several mcp servers with one agent": "many-servers host",
+    "gpt-4o agent with mcp tools": "host models with-openai-agents tutorial-3-chat chat",
+    "convert langgraph tools": "with-langchain",
+    "azure ad authentication": "protecting-a-server logins",
+    "refresh access token without user interaction": "authorization",
+    "progress of a job that runs for an hour": "tasks context",
+    "worker crashed, job lost": "engines tasks stores",
+    "migrate existing mcp sdk v1 server": "coming-from-mcp other-sdks",
+    "ValueError: Invalid Host header": "http errors deployment",
+    "how to add a favicon or logo to my server": "server tools",
+    "return several images at once": "results",
+    "datetime argument arrives as string": "arguments",
+    "let the user pick one of three options": "asking answering",
+    "tool visible only after login": "visibility protecting-a-server",
+    "retry policy for flaky upstream": "client client-middleware client-errors mounting",
+    "sqlalchemy session in tools": "dependencies lifespan",
+    "okta sso for internal tools": "protecting-a-server logins",
+    "pytest hangs with my mcp server": "testing debugging",
+    "json logs to stdout in docker": "debugging deployment telemetry",
+    "which port does it use by default": "http command-line limits",
+    "upload a pdf to a tool": "arguments not-here",
+    "kubernetes readiness probe": "deployment",
+    "vscode copilot cannot start server": "doctor debugging configuration command-line",
+    "client for old sse servers": "client http protocol bridge",
+    "cancel button should stop the tool": "context client-errors tasks tool-limits",
+    "how many tokens do my tools cost": "contracts dev host",
+    "typescript client generated from python server": "contracts coming-from-typescript",
+    "expose my django models": "frameworks",
+    "limit each customer to 100 calls per minute": "around-a-call gateway tool-limits",
+    "store conversation state between requests": "stores context chat host",
+    "add my server to claude code": "command-line configuration page",
+    "secret must not appear in logs": "security tracing debugging telemetry",
+    "server that forwards to another server and filters its tools": "mounting gateway bridge",
+    "run celery tasks from a tool": "engines tasks",
+    "dataclass as return type": "results",
+    "what happens when the client disconnects": "context http tasks client-errors",
+    "elicitation not supported by client fallback": "asking",
+    "speed compared to fastmcp": "figures coming-from-fastmcp",
+    "custom json-rpc method": "extensions whole-methods",
+    "map widget in chatgpt": "apps",
+    "agent skills folder": "skills",
+    "does it run on windows": "versions installation",
+    "device code flow without browser": "authorization",
+    "test oauth protected server": "testing protecting-a-server",
+    "convert graphql or grpc api": "openapi not-here transports",
+    "ollama agent loop": "models host chat",
+    "record a session and replay in tests": "tracing testing",
+    "mcp error -32602 invalid params": "errors arguments",
 }
-"""Forty questions as people ask them in public threads, and the pages that answer each."""
+"""Questions as people ask them in public threads, and the pages that answer each."""
 
 
 SPHINX = "import gc, runpy; gc.disable(); runpy.run_module('sphinx', run_name='__main__', alter_sys=True)"
@@ -287,8 +437,8 @@ def test_the_site_needs_nothing_from_elsewhere(site: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def search(site: Path) -> Iterator[Any]:
-    """A search field: returns the pages of the hits, in their order."""
+def searching(site: Path) -> Iterator[Any]:
+    """The page of the search, in a browser."""
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
     from http_browser import chromium
 
@@ -300,17 +450,50 @@ def search(site: Path) -> Iterator[Any]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server, chromium() as browser:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        page = browser.new_page()
+        page = browser.new_page(base_url=f"http://127.0.0.1:{server.server_port}/")
         page.add_init_script("window.fetch = () => new Promise(() => {})")  # of each hit's page, for a line of it
-
-        def hits(question: str) -> list[str]:
-            page.goto(f"http://127.0.0.1:{server.server_port}/search.html?q={question.replace(' ', '+')}")
-            page.locator(".search-summary:not(:has-text('Searching'))").wait_for(state="attached")
-            links = page.locator("ul.search > li > a").evaluate_all("all => all.map(each => each.getAttribute('href'))")
-            return list(dict.fromkeys(link.partition(".html")[0] for link in links))
-
-        yield hits
+        yield page
         server.shutdown()
+
+
+SHOWN = "all => all.map(each => [each.textContent, each.getAttribute('href')])"
+FOUND = "question => Search._performSearch(...Search._parseQuery(question)).reverse().map(hit => hit[0])"
+
+
+def shown(searching: Any, question: str) -> list[tuple[str, str]]:
+    """Return the titles and links of the hits that the page shows, in their order."""
+    searching.goto(f"search.html?q={question.replace(' ', '+')}")
+    searching.locator(".search-summary:not(:has-text('Searching'))").wait_for(state="attached")
+    return [(title, link) for title, link in searching.locator("ul.search > li > a").evaluate_all(SHOWN)]
+
+
+@pytest.fixture(scope="module")
+def search(searching: Any) -> Any:
+    """A search field: returns the pages of the hits, in their order."""
+    shown(searching, "tool")
+    return lambda question: list(dict.fromkeys(searching.evaluate(FOUND, question)))
+
+
+def test_a_hit_leads_to_the_section(searching: Any) -> None:
+    hits = shown(searching, "421 misdirected request")
+    assert (
+        "Serving HTTP > Allowed hosts and origins: 421 and 403",
+        "http.html#allowed-hosts-and-origins-421-and-403",
+    ) in hits[:3]
+
+
+def test_a_name_of_the_api_comes_first(searching: Any) -> None:
+    assert shown(searching, "SyncClient")[0][1] == "api.html#linkspan.SyncClient"
+
+
+def test_the_search_forgives_a_letter(search: Any) -> None:
+    assert "testing" in search("pytets")[:3]
+    assert "protecting-a-server" in search("authentcation")[:3]
+
+
+def test_a_word_with_a_minus_is_not_wanted(search: Any) -> None:
+    assert "with-langchain" in search("langchain tools")
+    assert "with-langchain" not in search("tools -langchain")
 
 
 def test_the_search_finds_what_newcomers_ask_among_the_first_three(search: Any) -> None:
@@ -321,4 +504,4 @@ def test_the_search_finds_what_newcomers_ask_among_the_first_three(search: Any) 
 def test_the_search_finds_what_people_ask_in_their_own_words(search: Any) -> None:
     found = {question: search(question)[:3] for question in ASKED}
     missed = {question: pages for question, pages in found.items() if not {*ASKED[question].split()} & {*pages}}
-    assert len(missed) <= 2, missed
+    assert len(missed) <= len(ASKED) // 20, missed
