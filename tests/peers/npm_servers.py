@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-__all__ = ["INSTALLING", "apps_script", "modern_node", "node_modules"]
+__all__ = ["INSTALLING", "apps_script", "axe_script", "modern_node", "node_modules"]
 
 HERE = Path(__file__).parent
 FILES = ("package.json", "package-lock.json")
 APPS = "2.0.4"
+AXE = "4.14.1"
 INSTALLING = pytest.mark.timeout(600)
 """For tests that may be the first to want packages: node and the servers, 240 s at most for each."""
 
@@ -39,6 +40,11 @@ def modern_node() -> str:
 def apps_script() -> str:
     """Return the script with which views of the package `@modelcontextprotocol/ext-apps` talk to their host."""
     return Path(_had(_apps)).read_text()
+
+
+def axe_script() -> str:
+    """Return the script that judges whether everybody can use a page."""
+    return Path(_had(_axe)).read_text(encoding="utf-8")
 
 
 def _had(install: Callable[[], tuple[str | None, Exception | None]]) -> str:
@@ -89,9 +95,19 @@ def _conformance_run() -> Any:
 
 @cache
 def _apps() -> tuple[str | None, Exception | None]:
-    run, name = _conformance_run(), "@modelcontextprotocol/ext-apps"
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "linkspan-tests" / f"ext-apps-{APPS}"
+    return _file_of("@modelcontextprotocol/ext-apps", APPS, "dist/src/app-with-deps.js")
+
+
+@cache
+def _axe() -> tuple[str | None, Exception | None]:
+    return _file_of("axe-core", AXE, "axe.min.js")
+
+
+def _file_of(name: str, version: str, path: str) -> tuple[str | None, Exception | None]:
+    run = _conformance_run()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "linkspan-tests"
     try:
-        return str(run.npm.package(home, f"{name}@{APPS}", f"{name}/dist/src/app-with-deps.js")), None
+        home = cache / f"{name.rpartition('/')[2]}-{version}"
+        return str(run.npm.package(home, f"{name}@{version}", f"{name}/{path}")), None
     except run.Unable as problem:
         return None, problem
