@@ -13,7 +13,7 @@ from ports import reserve_port
 
 __all__ = ["listening"]
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 @contextmanager

@@ -28,6 +28,8 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "mcp": ("forecast", {"city": NASTY}),
     "fastmcp": ("forecast", {"city": NASTY}),
 }
+REVISIONS = {"mcp": ("2026-07-28", "2025-11-25"), "fastmcp": ("", "2025-11-25"), "everything": ("", "2025-11-25")}
+"""In which each is called; empty for the one that is agreed on."""
 
 
 def command(kind: str) -> list[str]:
@@ -66,15 +68,23 @@ def test_each_line_that_is_copied_makes_the_same_call(
     capfd.readouterr()
 
 
-def test_a_line_for_curl_calls_a_server_of_another_sdk() -> None:
-    with listening(lambda port: [*command("mcp"), str(port)]) as url, desk(url) as found:
-        for revision in ("2026-07-28", "2025-11-25"):
-            made = found.call("forecast", {"city": NASTY}, revision=revision)
+@pytest.mark.parametrize(
+    ("kind", "words"), [("mcp", ["PORT"]), ("fastmcp", ["PORT"]), ("everything", ["streamableHttp"])]
+)
+def test_a_line_for_curl_calls_a_server_of_another_sdk(kind: str, words: list[str]) -> None:
+    name, arguments = CALLS[kind]
+    start = command(kind)
+    with (
+        listening(lambda port: [*start, *(each.replace("PORT", str(port)) for each in words)]) as url,
+        desk(url) as found,
+    ):
+        for revision in REVISIONS[kind]:
+            made = found.call(name, arguments, revision=revision)
             assert made["state"] == "done", made
             line = found.ask(f"code?id={made['id']}")["curl"]
             done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=True)
             (answer,) = re.findall(r'^(?:data: )?(\{.*"id".*\})\s*$', done.stdout, re.MULTILINE)
-            assert json.loads(answer)["result"]["structuredContent"]["city"] == NASTY
+            assert json.loads(answer)["result"]["content"] == made["result"]["content"], (revision, line)
 
 
 def params(transcript: Path) -> dict[str, Any]:
