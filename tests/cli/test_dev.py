@@ -41,6 +41,6 @@ def test_without_a_target_the_only_server_here_is_meant(
     assert "it has no file with a Server" in linkspan("dev").err
     for name in ("one.py", "two.py"):
         (tmp_path / name).write_text("from linkspan import Server\nserver = Server('x')\n")
-    done = linkspan("dev")
+    done = linkspan("dev", *QUIET)  # the value of an option is no target
     assert (done.status, "it has one.py, two.py" in done.err) == (2, True)
     assert linkspan("dev", "--http", "https://example.com/mcp").status == 2

@@ -45,15 +45,7 @@ _PATIENCE: Final = 30.0
 
 def main(arguments: Sequence[str]) -> int:
     """Serve the workbench until the person quits; return the exit status."""
-    given = list(arguments)
-    if all(each.startswith("-") and each not in ("--", "--describe", "-h", "--help") for each in given):
-        found = _servers_here()
-        if len(found) != 1:
-            words = f"it has {', '.join(found)}" if found else "it has no file with a Server"
-            print(f"linkspan dev: name a server in this directory: {words}", file=sys.stderr)
-            return WRONG_USE
-        given = [*given, found[0]]
-    line = CommandLine("dev", given, "Show a server in a browser while you write it.", _EXAMPLES)
+    line = CommandLine("dev", arguments, "Show a server in a browser while you write it.", _EXAMPLES, finds_target=True)
     line.add("--port", type=int, default=PORT, help=f"port of the page ({PORT}, or the next that is free)")
     line.add("--no-open", action="store_true", help="do not open the page in the browser")
     line.add("--no-reload", action="store_true", help="do not restart the server when its source changes")
@@ -65,6 +57,13 @@ def main(arguments: Sequence[str]) -> int:
     line.add("--out", metavar="FILE", help="write the messages of both sides to a transcript, without secrets")
     line.add("--model", metavar="NAME", help="a model that can draft what the server wants a model to say")
     options = line.parse()
+    if not options.target:
+        found = _servers_here()
+        if len(found) != 1:
+            words = f"it has {', '.join(found)}" if found else "it has no file with a Server"
+            print(f"linkspan dev: name a server in this directory: {words}", file=sys.stderr)
+            return WRONG_USE
+        options.target = found[0]
     terminal = Terminal(quiet=options.quiet, verbose=options.verbose, color=not options.no_color)
     try:
         target = resolve(options.target, cwd=options.cwd)

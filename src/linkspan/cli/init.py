@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     print(neutral(f"Written to {folder}: {', '.join(files)}"))
     enter = "" if options.dir == "." else f"cd {quote(options.dir)} && "
-    print(neutral(f"Try it: {enter}python -m pytest && linkspan list server.py"))
+    print(neutral(f"Try it: {enter}python -m pytest && linkspan dev"))
     return 0
 
 
@@ -206,6 +206,7 @@ Then:
 
 ```
 pytest                                                   # the tests
+linkspan dev                                             # see it in the browser while you write it
 linkspan list server.py                                  # what it offers
 linkspan call server.py count_words text="one two"       # call a tool
 {USE}

@@ -98,8 +98,13 @@ class CommandLine:
         description: str,
         examples: str = "",
         actions: Mapping[str, str] | None = None,
+        *,
+        finds_target: bool = False,
     ) -> None:
-        """`actions` are words of which one comes first, and what each does."""
+        """`actions` are words of which one comes first, and what each does.
+
+        With `finds_target` the target may be left out; it is an empty string then.
+        """
         self._verb = verb
         self._given, self._command = split(list(arguments))
         self._parser = parser_for(f"linkspan {verb}", description, examples, allow_abbrev=False)
@@ -108,7 +113,8 @@ class CommandLine:
             listed = "; ".join(f"{name}: {what}" for name, what in actions.items())
             self.add("action", metavar="ACTION", choices=list(actions), help=listed)
         if self._command is None:
-            self.add("target", metavar="TARGET", help=_TARGET)
+            optional: Any = {"nargs": "?", "default": ""} if finds_target else {}
+            self.add("target", metavar="TARGET", help=_TARGET, **optional)
 
     def parse(self) -> Options:
         """Return all options. Exits with status 2 and a usage line if the command line is wrong."""
