@@ -10,6 +10,7 @@ from compat_kit import client_of
 
 from linkspan_compat import keywords
 from linkspan_compat.errors import NotServed
+from linkspan_compat.placeholders import Record
 
 SOURCES = sorted((Path(__file__).parent.parent / "src" / "linkspan_compat").rglob("*.py"))
 SWALLOWS = {"model_dump", "model_dump_json", "model_validate", "model_copy"}
@@ -97,7 +98,7 @@ def test_all_keywords_that_are_checked_have_an_entry():
     [
         ({"auth": lambda context: False}, "scopes="),
         ({"app": object()}, "Apps"),
-        ({"task": True}, "task=True"),
+        ({"task": Record(mode="required")}, "task=True"),
     ],
 )
 def test_a_tool_with_what_is_not_served_is_refused(fast, given, said):
@@ -110,6 +111,21 @@ def test_a_tool_with_what_is_not_served_is_refused(fast, given, said):
             add(lambda: "1")
     with pytest.raises(TypeError, match="unexpected keyword"):
         FastMCP("x").tool(lambda: 1, name="one", colour="red")
+
+
+@pytest.mark.parametrize(
+    ("task", "is_said"), [(True, True), (Record(), True), (Record(mode="optional"), True), (False, False)]
+)
+def test_a_tool_that_may_be_a_task_runs_within_its_calls(fast, task, is_said, caplog):
+    from fastmcp import FastMCP
+
+    keywords._said.clear()
+    server = FastMCP("x")
+    with caplog.at_level(logging.INFO, "linkspan.compat"):
+        server.tool(lambda: "done", name="one", task=task)
+    assert ("tool(task=...) has no effect: it runs within its calls" in caplog.text) is is_said
+    with client_of(server) as client:
+        assert client.call_tool("one").text == "done"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from linkspan_compat.errors import NotServed
 
-__all__ = ["check", "refusal"]
+__all__ = ["check", "refusal", "without_effect"]
 
 logger = logging.getLogger("linkspan.compat")
 
@@ -138,10 +138,14 @@ def check(owner: str, given: Mapping[str, Any], known: str) -> None:
         reason = _LOST.get(name) or _NEEDLESS.get(name)
         if reason is None:
             raise refusal(owner, name)
-        if (owner, name) not in _said:
-            _said.add((owner, name))
-            level = logging.WARNING if name in _LOST else logging.INFO
-            logger.log(level, "%s(%s=...) has no effect: %s", owner, name, reason)
+        without_effect(owner, name, reason, logging.WARNING if name in _LOST else logging.INFO)
+
+
+def without_effect(owner: str, name: str, reason: str, level: int = logging.WARNING) -> None:
+    """Log once that a keyword has no effect, and why, or what is missing."""
+    if (owner, name) not in _said:
+        _said.add((owner, name))
+        logger.log(level, "%s(%s=...) has no effect: %s", owner, name, reason)
 
 
 def refusal(owner: str, name: str) -> NotServed:

@@ -445,9 +445,12 @@ fastmcp.server.auth.providers.huggingface
 fastmcp.server.openapi
     -: *
 fastmcp.server.proxy
-    fast.server: FastMCPProxy
-    -: ProxyClient
+    fast.proxy: FastMCPProxy ProxyClient
+    -: *
 fastmcp.server.providers
+    -: *
+fastmcp.server.providers.proxy
+    fast.proxy: FastMCPProxy ProxyClient
     -: *
 fastmcp.server.providers.openapi
     -: *

@@ -296,7 +296,7 @@ class ResourceTemplate(FunctionResource):
     def __init__(self, fn: Callable[..., Any], uri_template: str, name: str | None = None, **described: Any) -> None:
         super().__init__(fn, uri_template, name, **described)
         self.uri_template = uri_template
-        self._pattern = re.compile(_pattern(uri_template))
+        self._pattern = re.compile(pattern_of(uri_template))
         self._check()
 
     def _check(self) -> None:
@@ -340,18 +340,7 @@ class ResourceTemplate(FunctionResource):
 
     def matches(self, uri: str) -> dict[str, Any] | None:
         """Return the variables of a URI, None for another one."""
-        place, _, query = uri.partition("?")
-        found = self._pattern.fullmatch(place)
-        if found is None:
-            return None
-        values: dict[str, Any] = {
-            name: unquote(value) for name, value in found.groupdict().items() if value is not None
-        }
-        asked = parse_qs(query)
-        for name in _variables(self.uri_template)[1]:
-            if name in asked:
-                values[name] = asked[name][0]
-        return values
+        return matched(self.uri_template, self._pattern, uri)
 
     async def create_resource(self, uri: str, params: dict[str, Any]) -> FunctionResource:
         """Return the resource of some variables, which calls the function when it is read."""
@@ -377,7 +366,21 @@ def _variables(template: str) -> tuple[set[str], set[str]]:
     return path, query
 
 
-def _pattern(template: str) -> str:
+def matched(template: str, pattern: re.Pattern[str], uri: str) -> dict[str, Any] | None:
+    """Return the variables of a URI by a template and the pattern of its path; None for another one."""
+    place, _, query = uri.partition("?")
+    found = pattern.fullmatch(place)
+    if found is None:
+        return None
+    values: dict[str, Any] = {name: unquote(value) for name, value in found.groupdict().items() if value is not None}
+    asked = parse_qs(query)
+    for name in _variables(template)[1]:
+        if name in asked:
+            values[name] = asked[name][0]
+    return values
+
+
+def pattern_of(template: str) -> str:
     """Return the pattern of the path: `{name}` stops at a slash, `{name*}` does not."""
     found = ""
     for number, part in enumerate(re.split(r"\{([^}]*)\}", template)):

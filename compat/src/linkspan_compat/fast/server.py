@@ -35,7 +35,7 @@ from linkspan_compat.server import lowlevel
 from linkspan_compat.server.lowlevel import failure
 from linkspan_compat.server.requests import RequestContext
 
-__all__ = ["FastMCP", "FastMCPProxy", "create_proxy", "default_lifespan"]
+__all__ = ["FastMCP", "create_proxy", "default_lifespan"]
 
 logger = logging.getLogger("fastmcp.server")
 
@@ -908,19 +908,15 @@ def _as_mcp_error(error: FastMCPError) -> MCPError:
     return MCPError(-32602 if isinstance(error, ValidationError) else -32603, str(error))
 
 
-class FastMCPProxy(FastMCP[Any]):
-    """A server that asks another one for everything."""
+def create_proxy(target: Any, **settings: Any) -> Any:
+    """Return a server that asks another one for everything; one in this process is mounted.
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise NotServed("FastMCPProxy is not served by linkspan-compat; write for Linkspan: server.mount(other)")
-
-
-def create_proxy(target: Any, **options: Any) -> Any:
-    """Return a server that asks another one for everything; one in this process is mounted."""
+    `target` is a URL, a configuration, a client, a transport, a file or a server.
+    """
     if isinstance(target, FastMCP):
-        made: FastMCP[Any] = FastMCP(options.pop("name", None) or target.name, **options)
+        made: FastMCP[Any] = FastMCP(settings.pop("name", None) or target.name, **settings)
         made.mount(target)
         return made
-    from linkspan.habits import PACKAGE
+    from linkspan_compat.fast.proxy import FastMCPProxy, clients_of
 
-    raise NotServed(f"create_proxy and as_proxy are not served by linkspan-compat; write: {PACKAGE['create_proxy']}")
+    return FastMCPProxy(client_factory=clients_of(target), **settings)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from linkspan_compat.errors import MCPError, ToolError, ValidationError
 from linkspan_compat.fast.schemas import dereferenced
 from linkspan_compat.flavours import fast_version
-from linkspan_compat.keywords import check
+from linkspan_compat.keywords import check, refusal, without_effect
 from linkspan_compat.protocol.current import TYPES
 from linkspan_compat.server.components import in_thread, is_async_callable, present
 
@@ -52,7 +52,9 @@ class Component:
             each for each in more if any(each in inspect.get_annotations(kind) for kind in type(self).__mro__)
         ]:
             setattr(self, each, more.pop(each))  # a member of a class of the program's
-        check(self.noun, more, "app auth security task")
+        if (task := more.pop("task", None)) is not None:
+            _note_task(self.noun, task)
+        check(self.noun, more, "app auth security")
         self.title = described.get("title")
         self.description = described.get("description")
         self.tags = set(described.get("tags") or ())
@@ -99,6 +101,17 @@ class Component:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
+
+
+def _note_task(noun: str, task: Any) -> None:
+    """Say that it runs within its calls, where a client could have had a task. Raises: NotServed where it must have one."""
+    mode = (
+        ("optional" if task else "forbidden") if isinstance(task, bool) else getattr(task, "mode", None) or "optional"
+    )
+    if mode == "required":
+        raise refusal(noun, "task")
+    if mode == "optional":
+        without_effect(noun, "task", "it runs within its calls, as for a client without tasks")
 
 
 def name_of(function: Any, name: str | None) -> str:

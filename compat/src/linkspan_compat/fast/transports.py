@@ -192,23 +192,39 @@ class FastMCPTransport(ClientTransport):
 
 
 class MCPConfigTransport(ClientTransport):
-    """The one server of a configuration."""
+    """The servers of a configuration; several stand under their names."""
 
     def __init__(self, config: Any, name_as_prefix: bool = True) -> None:
         from linkspan_compat.fast.config import MCPConfig
 
         self.config = config if isinstance(config, MCPConfig) else MCPConfig.from_dict(config)
-        if len(self.config.mcpServers) != 1:
-            raise NotServed(
-                "a configuration with several servers is not served by linkspan-compat's fastmcp.Client; write for Linkspan: "
-                "ClientGroup(config)"
-            )
-        (self._entry,) = self.config.mcpServers.values()
-        self.transport = _of_entry(self._entry)
+        transports = {name: _of_entry(entry) for name, entry in self.config.mcpServers.items()}
+        if not transports:
+            raise ValueError("No MCP servers defined in the config")
+        if len(transports) == 1:
+            (self.transport,) = transports.values()
+        else:
+            self.transport = FastMCPTransport(_together(transports, name_as_prefix))
 
     def connect(self, **callbacks: Any) -> Any:
         """Return a client of it."""
         return self.transport.connect(**callbacks)
+
+
+def _together(transports: Mapping[str, ClientTransport], is_prefixed: bool) -> Any:
+    """Return a server with all that several others have."""
+    from linkspan_compat.fast.server import FastMCP, create_proxy
+
+    made: FastMCP[Any] = FastMCP("MCPRouter")
+    for name, transport in transports.items():
+        made.mount(create_proxy(transport, name=f"Proxy-{name}"), name if is_prefixed else None)
+    return made
+
+
+def process_of(transport: ClientTransport) -> StdioTransport | None:
+    """Return the process that a transport starts, if it starts one."""
+    found = transport.transport if isinstance(transport, MCPConfigTransport) else transport
+    return found if isinstance(found, StdioTransport) else None
 
 
 def _of_entry(entry: dict[str, Any]) -> ClientTransport:
