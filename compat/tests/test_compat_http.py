@@ -94,6 +94,28 @@ def test_a_verifier_of_mcp_protects(mcp1):
     assert (status, b'"ann"' in body) == (200, True)
 
 
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("bad", 401), ("narrow", 403), ("good", 421)])
+def test_the_token_is_looked_at_before_the_host(mcp1, token, status):
+    from mcp.server.auth.provider import AccessToken
+    from mcp.server.auth.settings import AuthSettings
+    from mcp.server.fastmcp import FastMCP
+
+    class Verifier:
+        async def verify_token(self, token):
+            scopes = {"good": ["a"], "narrow": ["b"]}.get(token)
+            return None if scopes is None else AccessToken(token=token, client_id="ann", scopes=scopes)
+
+    settings = AuthSettings(
+        issuer_url="https://login.example.com", resource_server_url="https://api.example.com/mcp", required_scopes=["a"]
+    )
+    server = FastMCP("x", token_verifier=Verifier(), auth=settings, stateless_http=True)
+    app = server.streamable_http_app()
+    found, body = ask(app, host="evil.example", token=token)
+    assert (found, bool(body)) == (status, True)
+    expected = {"good": 200, "narrow": 403}.get(token, 401)
+    assert ask(server.streamable_http_app(), token=token)[0] == expected
+
+
 def test_what_issues_tokens_does_not_start_over_http(mcp1):
     from mcp.server.auth.settings import AuthSettings
     from mcp.server.fastmcp import FastMCP

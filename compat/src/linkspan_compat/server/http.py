@@ -80,14 +80,19 @@ def _origin(text: str) -> str:
 class HttpApp:
     """An ASGI application, with what programs do to Starlette's: `add_middleware`, `add_route`, `mount`, `routes`, `state`."""
 
-    def __init__(self, served: Served, path: str, routes: list[Any], policy: dict[str, Any]) -> None:
+    def __init__(
+        self, served: Served, path: str, routes: list[Any], policy: dict[str, Any], *, asks_token_first: bool = False
+    ) -> None:
+        """`asks_token_first`: a request that has neither a token nor a Host that is served is answered 401, not 421."""
         self.served = served
+        self._host: str = next(iter(policy.get("allowed_hosts") or ()), "localhost")
         self.state = SimpleNamespace()
         self.path = path
         self._custom = list(routes)
         self._mounted: list[tuple[str, Any]] = []
         self._middleware: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
         self._core = served.under.asgi(path=path, otherwise=self._others, **policy)
+        self._inside = self._token_first if asks_token_first else self._core
         self._stack: Any = None
         self._routes: list[Any] | None = None
 
@@ -97,7 +102,7 @@ class HttpApp:
         if self._routes is None:
             from starlette.routing import Route
 
-            own = Route(self.path, self._core)
+            own = Route(self.path, self._inside)
             self._routes = [own, *(Route(path, fn, methods=to, name=name) for path, fn, to, name in self._custom)]
         return self._routes
 
@@ -149,10 +154,42 @@ class HttpApp:
         await send({"type": "http.response.start", "status": 404, "headers": [(b"content-type", b"text/plain")]})
         await send({"type": "http.response.body", "body": b"Not Found"})
 
+    async def _token_first(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer what is refused for its Host as the SDKs do, which look at the token before."""
+        is_answered = False
+
+        async def pass_on(event: Any) -> None:
+            nonlocal is_answered
+            if event["type"] == "http.response.start" and event["status"] == 421:
+                for each in await self._refusal_of_token(scope):
+                    is_answered = True
+                    await send(each)
+            if not is_answered:
+                await send(event)
+
+        await self._core(scope, receive, pass_on)
+
+    async def _refusal_of_token(self, scope: Any) -> list[Any]:
+        """Return the answer to the same request with a Host that is served; nothing where its token is good."""
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(event: Any) -> None:
+            sent.append(event)
+
+        left_out = (b"host", b"content-length", b"transfer-encoding")
+        headers = [(name, value) for name, value in scope["headers"] if name.lower() not in left_out]
+        headers += [(b"host", self._host.encode()), (b"content-length", b"0")]
+        # Without a body, nothing is done with a good token.
+        await self._core({**scope, "method": "POST", "headers": headers}, receive, send)
+        return sent if sent[0]["status"] in (401, 403) else []
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve a request, or a lifespan."""
         if self._stack is None:
-            app: Any = self._core
+            app: Any = self._inside
             for middleware, args, options in self._middleware:
                 app = middleware(app, *args, **options)
             self._stack = app
@@ -177,7 +214,8 @@ def make_app(
         policy["http_sse"] = sse_path
     if stateless:
         policy["sessions"] = False
-    return HttpApp(Served(server, auth=auth, lifespan=True), path, routes, policy)
+    first = auth is not None and security is not None
+    return HttpApp(Served(server, auth=auth, lifespan=True), path, routes, policy, asks_token_first=first)
 
 
 _BOUNDS = {
