@@ -282,7 +282,6 @@ LOGINS: list[tuple[str, str, Callable[[Login], None]]] = [
     ("D14", "", lambda login: login.resource.update(authorization_servers=["http://other.example"])),
     ("D15", "", members(token_endpoint="http://127.0.0.1/oauth2/token")),
     ("D16", "", members(code_challenge_methods_supported=None)),
-    ("D17", "", members(token_endpoint_auth_methods_supported=["client_secret_post"])),
     ("D20", "", members(grant_types_supported=["authorization_code"])),
 ]
 
@@ -330,6 +329,8 @@ class Registry(Login):
     form_only = False
     """Whether a client's id is read from the form only."""
     knows_documents = True
+    ways: tuple[str, ...] = ("none", "client_secret_post", "client_secret_basic")
+    """How clients authenticate that are registered."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
@@ -343,6 +344,8 @@ class Registry(Login):
             case "POST", "/register":
                 if set(self.refused) & set(sent.message["redirect_uris"]):
                     return Reply(400, JSON, {"error": "invalid_redirect_uri"})
+                if sent.message["token_endpoint_auth_method"] not in self.ways:
+                    return Reply(400, JSON, {"error": "invalid_client_metadata"})
                 client = f"c{len(self.left)}"
                 self.left.add(client)
                 here = self.issuer + f"/clients/{client}"
@@ -369,6 +372,8 @@ WEB = DoctorProfile(
     redirect_uris=("a-host://back", "https://a-host.example/back"), client_document="https://a-host.example/client.json",
 )  # fmt: skip
 REGISTERED: list[tuple[str, Callable[[Registry], object]]] = [
+    ("D17", lambda login: setattr(login, "ways", ("client_secret_post", "client_secret_basic"))),
+    ("D17", lambda login: setattr(login, "ways", ("none", "client_secret_basic"))),
     ("D18", lambda login: setattr(login, "refused", ("a-host://back",))),
     ("D19", lambda login: setattr(login, "knows_documents", False)),
     ("D21", lambda login: setattr(login, "form_only", True)),
@@ -384,7 +389,7 @@ def test_a_good_registry_has_no_fault_and_clients_are_deleted(site: Site) -> Non
     login = Registry(site)
     found = registered(site, login)
     assert (wrong(found), login.left) == ([], set())
-    assert {each.level for each in found if each.id in ("D18", "D19", "D21")} == {"ok"}
+    assert {each.level for each in found if each.id in ("D17", "D18", "D19", "D21")} == {"ok"}
 
 
 @pytest.mark.parametrize(("id", "change"), REGISTERED)
@@ -396,6 +401,14 @@ def test_each_fault_of_a_registry_is_named_alone(site: Site, id: str, change: Ca
     assert "secret-of" not in repr(found)
     site.way = login
     assert wrong(of_url(site.url, {}, {"a-host": WEB})) == [], "nothing is registered unless that is asked for"
+
+
+def test_clients_without_a_secret_may_be_served_that_are_not_announced(site: Site) -> None:
+    """As FastMCP and Keycloak do."""
+    login = Registry(site)
+    login.server["token_endpoint_auth_methods_supported"] = ["client_secret_post", "client_secret_basic"]
+    assert wrong(registered(site, login)) == []
+    assert wrong(of_url(site.url, {}, {"a-host": WEB})) == []
 
 
 def test_a_refused_registration_names_the_redirect_uri(site: Site) -> None:
@@ -421,7 +434,7 @@ def test_two_faults_are_both_named(site: Site, monkeypatch: pytest.MonkeyPatch, 
     assert wrong(of_url(site.url, {}, HOSTS)) == sorted({one, other})
 
 
-CHANGES = [each for each in LOGINS if each[1] == "" and each[0] in ("D12", "D15", "D16", "D17", "D20")]
+CHANGES = [each for each in LOGINS if each[1] == "" and each[0] in ("D12", "D15", "D16", "D20")]
 
 
 @pytest.mark.parametrize(("one", "other"), [*combinations(range(len(CHANGES)), 2)])

@@ -163,12 +163,6 @@ def _offers(server: JSONObject) -> Iterator[Verdict]:
     else:
         words = f"code_challenge_methods_supported is {methods or 'missing'}"
         yield fault("D16", words, 'add "code_challenge_methods_supported": ["S256"]', ("TypeScript SDK", "VS Code"))
-    ways = _texts(server, "token_endpoint_auth_methods_supported")
-    if "none" in ways or not server.get("registration_endpoint"):
-        yield Verdict("D17", "ok")
-    else:
-        words = f"token_endpoint_auth_methods_supported is {ways or 'missing, which means client_secret_basic'}"
-        yield warning("D17", words, 'add "none", for programs that cannot keep a secret', ("Claude Code", "Cursor"))
     scopes, grants = _texts(server, "scopes_supported"), _texts(server, "grant_types_supported")
     if "offline_access" in scopes or "refresh_token" in grants:
         yield Verdict("D20", "ok")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
@@ -19,7 +19,7 @@ from linkspan.doctor.verdicts import Verdict, fault, skipped
 from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
-OF_REGISTRATION: Final = ("D18", "D19", "D21")
+OF_REGISTRATION: Final = ("D17", "D18", "D19", "D21")
 """The faults that this module looks for."""
 
 _HERE: Final = "http://127.0.0.1:8976/callback"
@@ -34,7 +34,8 @@ _CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 def registering(web: Web, server: JSONObject, hosts: Mapping[str, DoctorProfile]) -> Iterator[Verdict]:
     """Yield what hosts find that register; `server` are the metadata of the authorization server."""
     at = {key: _endpoint(web, server, f"{key}_endpoint") for key in ("registration", "authorization", "token")}
-    yield from _redirects(web, at["registration"], hosts)
+    way = yield from _ways(web, at["registration"])
+    yield from _redirects(web, at["registration"], hosts, way)
     yield from _documents(web, server, at["authorization"], hosts)
     yield from _secrets(web, server, at["registration"], at["token"])
 
@@ -71,7 +72,35 @@ def _is_registered(answer: WebAnswer) -> bool:
     return answer.status in (200, 201) and is_object(found) and isinstance(found.get("client_id"), str)
 
 
-def _redirects(web: Web, url: str | None, hosts: Mapping[str, DoctorProfile]) -> Iterator[Verdict]:
+def _ways(web: Web, url: str | None) -> Generator[Verdict, None, str]:
+    """Register without a secret and with one; return the way to authenticate that is accepted.
+
+    What a server announces says little: many serve clients without a secret, and do not list `none`.
+    """
+    if url is None:
+        yield skipped("D17", "clients are not registered by programs")
+        return "none"
+    found = {each: _register(web, url, [_HERE], each) for each in ("none", "client_secret_post")}
+    accepted = [each for each, answer in found.items() if _is_registered(answer)]
+    for each in accepted:
+        _forget(web, found[each])
+    refused = {each: _words(answer) for each, answer in found.items() if each not in accepted}
+    if not accepted:
+        yield skipped("D17", f"no client with {_HERE} can be registered: {refused['none']}")
+    elif "none" in refused:
+        words = f"token_endpoint_auth_method none: {refused['none']}; client_secret_post is registered"
+        cure = "register programs that cannot keep a secret, with none"
+        yield fault("D17", words, cure, ("Claude Code", "Cursor"))
+    elif refused:
+        words = f"token_endpoint_auth_method client_secret_post: {refused['client_secret_post']}; none is registered"
+        cure = "register such a client, and answer with the method that it gets (RFC 7591, section 3.2.1)"
+        yield fault("D17", words, cure, ("Claude.ai",))
+    else:
+        yield Verdict("D17", "ok")
+    return accepted[0] if accepted else "none"
+
+
+def _redirects(web: Web, url: str | None, hosts: Mapping[str, DoctorProfile], way: str) -> Iterator[Verdict]:
     if url is None:
         yield skipped("D18", "clients are not registered by programs")
         return
@@ -79,13 +108,13 @@ def _redirects(web: Web, url: str | None, hosts: Mapping[str, DoctorProfile]) ->
     for host in hosts.values():
         if not host.redirect_uris:
             continue
-        answer = _register(web, url, host.redirect_uris, "none")
+        answer = _register(web, url, host.redirect_uris, way)
         if _is_registered(answer):
             _forget(web, answer)
             continue
         culprit = ""
         for each in host.redirect_uris if len(host.redirect_uris) > 1 else ():
-            alone = _register(web, url, [each], "none")
+            alone = _register(web, url, [each], way)
             if _is_registered(alone):
                 _forget(web, alone)
             else:

@@ -30,7 +30,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "D14": "the issuer of the metadata is another one",
     "D15": "the endpoints of the authorization server are not where some hosts guess them",
     "D16": "S256 is not announced",
-    "D17": "clients without a secret are not served",
+    "D17": "a registration is refused for the way in which the client authenticates",
     "D18": "a registration with the redirect URIs of a host is refused",
     "D19": "documents of clients are announced and cannot be used",
     "D20": "no refresh token can be asked for",
