@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,11 +25,12 @@ from faces import FACES, wait_until
 from test_http_proxies_and_tls import certificate, no_proxies, server
 
 from linkspan import Client, SyncClient
-from linkspan.client.transports import http_loops, http_threads
+from linkspan.client.transports import http_loops, http_runs, http_threads
 from linkspan.client.transports.http_connections import LARGEST_HEAD, MOST_LINES, HttpConnection, Routes, patiences
 from linkspan.client.transports.http_guarded import GuardedHttp
 from linkspan.client.transports.http_loops import LoopPool
 from linkspan.client.transports.http_requests import HttpFailure, HttpFlow, Open, ReadBody, Wait
+from linkspan.client.transports.http_runs import HttpRuns
 from linkspan.client.transports.http_threads import ThreadPool, ThreadRun
 from linkspan.core.auth_flow import Http, HttpUnavailable
 from over_http import serving
@@ -993,6 +995,60 @@ def test_a_tunnel_that_is_refused_names_the_proxy(
     proxy.close()
     assert failure is not None
     assert (str(failure), failure.sent) == (f"the proxy on the way to it {said}", False)
+
+
+def test_a_connection_whose_tunnel_is_refused_is_closed(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[bytes] = []
+
+    def refuse(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                near.settimeout(60)
+                with near:
+                    head = b""
+                    while b"\r\n\r\n" not in head:
+                        head += near.recv(1000)
+                    near.sendall(b"HTTP/1.1 407 X\r\n\r\n")
+                    ends.append(near.recv(1000))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        refusing = threading.Thread(target=refuse, args=(listener,), daemon=True)
+        refusing.start()
+        for _ in range(2):  # on a loop the first is closed while the second is opened
+            assert ask("https://far.example/").failure is not None
+        wait_until(lambda: bool(ends))
+        assert ends[0] == b""
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_session_is_ended_though_no_thread_can_be_started_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the interpreter ends."""
+
+    def no_thread(**_: object) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    runs, found = HttpRuns(Routes(None, 5.0), threading.RLock()), Asked()
+    monkeypatch.setattr(http_runs, "threading", SimpleNamespace(Thread=no_thread))
+    with RawServer() as there:
+        runs.close(found.flow(there.url, {}, b"", "DELETE"), 30.0)
+        assert [each.verb for each in there.requests] == ["DELETE"]
+        runs.wait_until_closed(0.0)
+        assert runs._closed.is_set()
+        wait_until(lambda: all(map(_is_over, there._connections)))
+
+
+def test_flows_that_run_are_stopped_at_the_end() -> None:
+    runs, begun = HttpRuns(Routes(None, 5.0), threading.RLock()), Asked()
+    with RawServer({"x": LASTS}) as there:
+        runs.prepare_alone("key", begun.flow(there.url, {}, b'{"method":"x"}', "POST"))
+        runs.start_due()
+        wait_until(lambda: begun.body == b"hi")
+        runs.close(None, 0.0)
+        wait_until(lambda: all(map(_is_over, there._connections)))
+        runs.wait_until_closed(60)
 
 
 def test_a_client_certificate_is_shown(ask: Ask, certificate: tuple[Path, Path]) -> None:

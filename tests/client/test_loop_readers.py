@@ -1,4 +1,4 @@
-"""A loop that reads what a server process writes has the pipe for itself, and lets go of it when it reads no more."""
+"""Who reads what a server process writes has the pipe for itself, and lets go of it when it reads no more."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import asyncio
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from linkspan.client.transports.stdio import LoopReader
+from linkspan.client.transports.base import ThreadWaiter
+from linkspan.client.transports.stdio import LeaderFollowers, LoopReader
 from linkspan.runtime.descriptors import Readable
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the loops of Windows do not wait for pipes")
@@ -60,3 +62,57 @@ def test_a_pipe_that_is_read_no_more_is_closed(how: str) -> None:
         assert not has_reader(writer)
     finally:
         os.close(writer)
+
+
+def test_nobody_reads_from_a_connection_that_has_ended() -> None:
+    fd, writer = os.pipe()
+    read, found = list[str](), list[object]()
+
+    def take() -> bool:
+        read.append("read")
+        return True
+
+    followers, waiter = LeaderFollowers(fd, take), ThreadWaiter()
+    followers.close()
+    os.write(writer, b"x")
+    waiting = threading.Thread(target=lambda: found.append(followers.wait(waiter)))
+    waiting.start()
+    waiting.join(0.05)
+    waiter.put("item")
+    waiting.join(60)
+    assert found == ["item"]
+    assert read == []
+    os.close(fd)
+    os.close(writer)
+
+
+def test_one_thread_reads_for_all_until_it_has_its_own() -> None:
+    fd, writer = os.pipe()
+    waiters = {number: ThreadWaiter() for number in range(4)}
+    readers, found = set[int](), dict[int, object]()
+
+    def take() -> bool:
+        readers.add(threading.get_ident())
+        for each in os.read(fd, 100):
+            waiters[each].put(each)
+        return True
+
+    followers = LeaderFollowers(fd, take)
+
+    def wait(number: int) -> None:
+        found[number] = followers.wait(waiters[number])
+
+    threads = {number: threading.Thread(target=wait, args=(number,)) for number in waiters}
+    for each in threads.values():
+        each.start()
+    for number in (2, 0, 3, 1):
+        os.write(writer, bytes([number]))
+        threads[number].join(60)
+        assert not threads[number].is_alive()
+    assert found == {number: number for number in waiters}
+    assert readers <= {each.ident for each in threads.values()}
+    assert followers._leader is None
+    assert followers._followers == {}
+    followers.close()
+    os.close(fd)
+    os.close(writer)

@@ -21,9 +21,10 @@ from http_world import World
 
 from linkspan import Depends, Server
 from linkspan.core.call import Call
+from linkspan.core.http_checks import Arrival
 from linkspan.serve import http_app, wsgi
 from linkspan.serve.http_app import stopping_within
-from linkspan.serve.wsgi import WsgiApp
+from linkspan.serve.wsgi import WsgiApp, _arrival
 
 
 @pytest.fixture
@@ -207,3 +208,49 @@ if (pid := os.fork()) == 0:
 assert os.waitpid(pid, 0)[1] == 0 and not has_room(1)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+class _Listening:
+    """A socket of gunicorn."""
+
+    def __init__(self, name: object) -> None:
+        self._name = name
+
+    def getsockname(self) -> object:
+        return self._name
+
+
+@pytest.mark.parametrize(
+    ("environ", "own"),
+    [
+        ({"gunicorn.socket": _Listening(("10.0.0.5", 8000)), "SERVER_NAME": "example.com"}, "10.0.0.5"),
+        ({"gunicorn.socket": _Listening(("::1", 8000, 0, 0)), "SERVER_NAME": "example.com"}, "::1"),
+        ({"gunicorn.socket": _Listening("/run/app.sock"), "SERVER_NAME": "example.com"}, "/"),
+        ({"gunicorn.socket": _Listening(b"\0app"), "SERVER_NAME": "example.com"}, "/"),
+        ({"SERVER_ADDR": "10.0.0.6", "SERVER_NAME": "example.com"}, "10.0.0.6"),
+        ({"SERVER_NAME": "10.0.0.7"}, "10.0.0.7"),
+        ({"SERVER_NAME": ""}, None),
+    ],
+)
+def test_the_address_at_which_a_request_came_in_is_that_of_the_socket_where_it_is_known(
+    environ: dict[str, Any], own: str | None
+) -> None:
+    found = _arrival({"SCRIPT_NAME": "/app", "PATH_INFO": "/mcp", "REMOTE_ADDR": "10.0.0.9", **environ})
+    assert found == Arrival(own, "10.0.0.9", "/app/mcp", "1.1", None)
+
+
+@pytest.mark.parametrize(
+    ("environ", "version", "authority", "path"),
+    [
+        ({"SERVER_PROTOCOL": "HTTP/1.0"}, "1.0", None, "/mcp"),
+        ({"SERVER_PROTOCOL": ""}, "1.1", None, "/mcp"),
+        ({"RAW_URI": "http://there/mcp"}, "1.1", "there", "/mcp"),
+        ({"REQUEST_URI": "http://there/mcp"}, "1.1", "there", "/mcp"),
+        ({"PATH_INFO": "http://there:81/mcp"}, "1.1", "there:81", "/mcp"),
+    ],
+)
+def test_the_version_and_the_authority_of_a_request_are_found(
+    environ: dict[str, Any], version: str, authority: str | None, path: str
+) -> None:
+    found = _arrival({"PATH_INFO": "/mcp", **environ})
+    assert found == Arrival(None, None, path, version, authority)
