@@ -30,6 +30,7 @@ from linkspan import (
     SyncClient,
     Timeouts,
 )
+from linkspan.client.transports import http as http_transport
 from linkspan.client.transports.http import HttpClientTransport
 from over_http import serving
 from raw_http import CUT, END, RawServer, event, http, message, sse
@@ -349,8 +350,29 @@ def test_nothing_modern_leaks_into_a_handshake(era: Any) -> None:
             assert b"io.modelcontextprotocol" not in body
 
 
-def test_nothing_is_asked_before_the_server_knows_that_we_are_ready() -> None:
+def test_the_first_call_waits_for_the_stream_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some servers ask on it alone."""
+    monkeypatch.setattr(http_transport, "_SETTLE", 60.0)
+    seen: list[str] = []
+
+    def stream(_: Any) -> list[Any]:
+        time.sleep(0.3)
+        seen.append("stream")
+        return [http(405)]
+
+    def call(_: Any) -> list[Any]:
+        seen.append("call")
+        return [http(200, message())]
+
+    plan = {"GET": stream, "tools/call": call}
+    with RawServer(plan, era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
+        assert client.call_tool("hi").text == "hi"
+    assert seen == ["stream", "call"]
+
+
+def test_nothing_is_asked_before_the_server_knows_that_we_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """INI-3."""
+    monkeypatch.setattr(http_transport, "_SETTLE", 60.0)
     ready: list[bool] = []
     told = threading.Event()
 

@@ -419,6 +419,27 @@ def test_an_async_channel_on_which_nothing_can_be_sent_is_closed() -> None:
     asyncio.run(main())
 
 
+def test_a_channel_that_is_served_in_the_background_does_not_hold_the_process() -> None:
+    code = """
+import threading
+from linkspan import Server
+
+class Silent:
+    def send(self, message): ...
+    def close(self): ...
+    def __iter__(self):
+        begun.set()
+        threading.Event().wait()
+        yield ""
+
+begun = threading.Event()
+threading.Thread(target=Server("silent").attach, args=(Silent(),), daemon=True).start()
+assert begun.wait(60)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_client_that_does_not_read_is_not_read_from() -> None:
     room, taken = threading.Event(), threading.Semaphore(0)
 

@@ -5,12 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
 
-from linkspan import Ask, Audit, ErrorMap, RateLimit, ResultLimit, Server, SyncClient, TextContent, ToolResponse
+from linkspan import (
+    Ask,
+    Audit,
+    ErrorMap,
+    RateLimit,
+    ResultLimit,
+    Server,
+    SyncClient,
+    TextContent,
+    ToolError,
+    ToolResponse,
+)
 
 
 class Clock:
@@ -89,6 +102,26 @@ class TestRateLimit:
         with SyncClient(server, elicitation=lambda _: {"seats": 2}) as client:
             assert client.call_tool("book").text == "2"
             assert client.call_tool("book").is_error
+
+    def test_the_ends_of_calls_have_twice_the_time(self, clock: Clock) -> None:
+        """So that a call which was let in can end; what a client replays is refused all the same."""
+        limit = RateLimit(1, per=60, key=lambda call: "one", clock=clock)
+
+        def end(number: int) -> None:
+            steps: Any = limit(SimpleNamespace(round=number, name="book", method="tools/call"))  # type: ignore[arg-type]
+            next(steps)
+            with suppress(StopIteration):
+                steps.send("outcome")
+
+        end(1)
+        end(2)
+        with pytest.raises(ToolError, match="Too many calls of book") as refused:
+            end(2)
+        assert refused.value.retry_after == 60
+        with pytest.raises(ToolError):
+            end(1)
+        clock.now += 60
+        end(3)
 
     def test_threads_share_the_count(self, clock: Clock) -> None:
         server = Server("shop")

@@ -117,6 +117,21 @@ def test_an_idle_session_goes_while_only_a_stream_is_open(world: World) -> None:
     face.stop()
 
 
+@pytest.mark.usefixtures("_ticking")
+def test_an_idle_session_goes_with_the_requests_of_others(world: World) -> None:
+    face = Wsgi(world.server, session_idle=0.2)
+    Session(face)
+    assert len(face.endpoint.sessions) == 1
+    request = body("tools/list")
+
+    def is_gone() -> bool:
+        assert face.ask("POST", mirror(request), request).status == 200
+        return not len(face.endpoint.sessions)
+
+    face.until(is_gone)
+    face.stop()
+
+
 class _Gunicorn:
     """A worker of gunicorn, as far as it shows that it was asked to stop."""
 
