@@ -199,6 +199,19 @@ def test_each_module_that_guards_something_of_one_system_uses_it() -> None:
     assert not unused
 
 
+@every_module
+def test_no_thread_of_ours_is_waited_for_at_the_exit(name: str) -> None:
+    """One that is no daemon holds the process for as long as it runs; `testing` waits for its own."""
+    held = [
+        node.lineno
+        for node in figures.nodes(name)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in ("Thread", "Timer")
+        and not any(each.arg == "daemon" and ast.unparse(each.value) == "True" for each in node.keywords)
+    ]
+    assert layer(name) == "testing" or not held, f"{name} starts threads that are no daemons, in lines {held}"
+
+
 def test_no_name_of_a_module_stands_twice_in_the_pure_packages() -> None:
     names = Counter(Path(name).stem for name in MODULES if layer(name) in PURE and not name.endswith("__init__.py"))
     assert not [name for name, count in names.items() if count > 1]

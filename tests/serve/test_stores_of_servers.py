@@ -110,6 +110,19 @@ def test_workers_share_a_private_file_which_is_removed_with_them() -> None:
     assert isinstance(server.store, MemoryStore)
 
 
+def test_reading_keys_now_and_then_does_not_hold_the_process(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/store.db"
+    code = f"""
+import threading
+from linkspan import Server
+server = Server("shop", store={url!r})
+server.sharing.keys()
+assert "linkspan-keys" in [each.name for each in threading.enumerate()]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @forking
 def test_workers_cannot_share_a_store_in_memory() -> None:
     code = """
