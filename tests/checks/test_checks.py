@@ -512,6 +512,18 @@ def test_a_server_that_reads_nothing_is_not_waited_for_without_end(monkeypatch: 
     assert [(each.id, each.level) for each in found] == [("STDIO-1", "fail")]
 
 
+def test_a_process_that_starts_slowly_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WAIT", 0.0)
+    monkeypatch.setattr(module, "_LEAST_WAIT", 0.0)
+    monkeypatch.setattr(module, "_FIRST_WAIT", 60.0)
+    peer = CommandPeer([sys.executable, "-c", DEAF], {}, None, OLD, {})
+    try:
+        peer.open()
+        assert peer.ask("ping").message is None
+    finally:
+        peer.close()
+
+
 def test_a_second_handshake_need_not_be_served() -> None:
     again = """
 for line in sys.stdin:

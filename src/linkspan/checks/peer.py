@@ -25,6 +25,8 @@ from linkspan.wire.headers import encode_value
 Transport: TypeAlias = Literal["stdio", "http"]
 _WAIT: Final = 10.0
 """Seconds for a response."""
+_FIRST_WAIT: Final = 30.0
+"""Seconds for the first response of a process: it may load much before it answers, and hosts wait as long."""
 _LEAST_WAIT: Final = 2.0
 """Seconds for a response of a server that has left some out in a row: for each, half as long."""
 _WRITTEN: Final = 10.0
@@ -365,7 +367,8 @@ class CommandPeer(CheckedPeer):
         id = message.get("id") if is_object(message) else None
         if not sent.answered:
             return self.read(asked, id, _QUIET, sent.until)
-        found = self.read(asked, id, max(_LEAST_WAIT, _WAIT / 2**self._left_out), sent.until)
+        wait = _WAIT if self.seen else _FIRST_WAIT
+        found = self.read(asked, id, max(_LEAST_WAIT, wait / 2**self._left_out), sent.until)
         self._left_out = self._left_out + 1 if found.message is None else 0
         return found
 
