@@ -17,6 +17,10 @@ def test_a_person_sees_the_address_restarts_and_quits() -> None:
         terminal.expect("dice 1.0.0, 2026-07-28, 1 tool, 1 template, 1 prompt, ~")
         terminal.type("r")
         terminal.expect("you asked for it: restarted in ")
+        terminal.type("what?")
+        terminal.expect("o open   q quit")
+        terminal.type("e")
+        terminal.expect("with a handshake: restarted in ")
         terminal.type("q")
         assert terminal.end() == 0
 

@@ -294,7 +294,7 @@ def test_calls_at_once_are_copied_with_their_own_headers() -> None:
 def test_the_other_era_is_spoken_and_a_transcript_is_written(tmp_path: Path) -> None:
     with TranscriptWriter(tmp_path / "x.transcript") as transcript, desk(harbour(), transcript=transcript) as found:
         for generation, revision in ((2, OLD), (3, found.bench.state()["revision"])):
-            found.bench.restart("the other era", other_era=True)
+            found.bench.switch_era()
             found.until(
                 lambda wanted=generation: (
                     (found.bench.state()["generation"], found.bench.state()["status"]) == (wanted, "ready")

@@ -40,6 +40,7 @@ server, e to speak to it in the other era of the protocol, o to open the page ag
 _URL: Final = re.compile(r"https?://\S+")
 _SERVES: Final = re.compile(r"^\s*(?:from|import)\s+linkspan\b", re.MULTILINE)
 _MAKES: Final = re.compile(r"\bServer\(")
+_KEYS: Final = "r restart   e other era   o open   q quit   (then Enter)"
 _PATIENCE: Final = 30.0
 
 
@@ -178,7 +179,7 @@ class _Dev:
         if source := _source_of(self._target):
             self._say("watch", ", ".join([source, *self._options.watch]) if not self._options.no_reload else "nothing")
         if sys.stdin is not None and sys.stdin.isatty():
-            self._say("keys", "r restart   e other era   o open   q quit   (then Enter)")
+            self._say("keys", _KEYS)
 
     def _wait(self, bench: Bench, server: BenchServer) -> int:
         """Read the person's words until they quit. What cannot be reached at first ends it, unless a change may help."""
@@ -195,11 +196,13 @@ class _Dev:
                 case "r" | "restart":
                     bench.restart("you asked for it")
                 case "e" | "era":
-                    bench.restart("the other era", other_era=True)
+                    bench.switch_era()
                 case "o" | "open":
                     open_browser(server.url)
-                case _:
+                case "":
                     pass
+                case _:
+                    self._say("keys", _KEYS)
 
     def _announce(self, kind: str, text: str) -> None:
         """Write what has happened. In whatever thread it did."""

@@ -152,12 +152,15 @@ class Bench:
         """Start the server, in a thread of its own."""
         self._todo.put("")
 
-    def restart(self, why: str, *, other_era: bool = False) -> None:
-        """Start the server anew; with `other_era`, speak the handshake with a server that spoke without, or the other way."""
-        if other_era:
-            client = self._clients.get("")
-            is_modern = client is not None and _is_modern(client.protocol_version)
-            self._era, self._revision = "legacy" if is_modern else "modern", None
+    def switch_era(self) -> None:
+        """Start the server anew, and speak the handshake with one that spoke without, or the other way."""
+        client = self._clients.get("")
+        is_modern = client is not None and _is_modern(client.protocol_version)
+        self._era, self._revision = "legacy" if is_modern else "modern", None
+        self.restart("with a handshake" if is_modern else "without a handshake")
+
+    def restart(self, why: str) -> None:
+        """Start the server anew."""
         self._logins.give_up()
         self._todo.put(why)
 

@@ -80,7 +80,7 @@ const hears = {
     const level = event.level?.toUpperCase() ?? "";
     const bad = /ERROR|CRITICAL|ALERT|EMERGENCY/.test(level);
     const head = make("span", { className: "quiet", textContent: `${time(event.at)} ${event.source}${event.logger ? ` ${event.logger}` : ""} ${level} ` });
-    add("Log", make("div", { className: bad ? "line bad" : "line" }, head, make("span", { className: "words", textContent: event.text.trimEnd() }), event.traceback ? make("pre", { tabIndex: 0, textContent: event.traceback }) : ""), event.at);
+    add("Log", make("div", { className: bad ? "line bad" : "line" }, head, make("span", { className: "words", textContent: event.text.trimEnd() }), event.traceback ? make("pre", { className: "report", tabIndex: 0, textContent: event.traceback }) : ""), event.at);
   },
   status: (event) => event.status && add("Log", make("div", { className: event.status === "broken" ? "line bad" : "line" }, make("span", { className: "quiet", textContent: `${time(event.at)} server ` }), make("b", { className: "words", textContent: [event.status, event.why, event.ms && `${event.ms} ms`, event.text].filter(Boolean).join(" · ") })), event.at),
   changed: (event) => add("Log", make("div", { className: "line" }, make("span", { className: "quiet", textContent: `${time(event.at)} resource ` }), make("b", { textContent: `${event.uri} has changed` })), event.at),
