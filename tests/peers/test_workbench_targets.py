@@ -13,26 +13,31 @@ from typing import Any
 
 import pytest
 from listening import listening
-from npm_servers import INSTALLING, node_modules
+from native_servers import BUILDING, BUILDS, native_server
+from npm_servers import node_modules
 
 from benches import desk
 from linkspan.cli.main import main
 from linkspan.testing.recorder import read_transcript
 from linkspan.workbench.code import Subject
 
-pytestmark = INSTALLING
+pytestmark = BUILDING
 SERVER = Path(__file__).parent / "python_server.py"
 NASTY = 'O\'ban "x" $HOME `id` \\ é'
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "everything": ("echo", {"message": NASTY}),
     "mcp": ("forecast", {"city": NASTY}),
     "fastmcp": ("forecast", {"city": NASTY}),
+    "go": ("echo", {"text": NASTY}),
+    "rust": ("echo", {"text": NASTY}),
 }
-REVISIONS = {"mcp": ("2026-07-28", "2025-11-25"), "fastmcp": ("", "2025-11-25"), "everything": ("", "2025-11-25")}
+REVISIONS = {**dict.fromkeys(CALLS, ("", "2025-11-25")), "mcp": ("2026-07-28", "2025-11-25")}
 """In which each is called; empty for the one that is agreed on."""
 
 
 def command(kind: str) -> list[str]:
+    if kind in BUILDS:
+        return [native_server(kind)]
     if kind != "everything":
         if importlib.util.find_spec(kind) is None:
             pytest.skip(f"{kind} is not installed: pip install -e '.[peers]'")
@@ -69,7 +74,14 @@ def test_each_line_that_is_copied_makes_the_same_call(
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("mcp", ["PORT"]), ("fastmcp", ["PORT"]), ("everything", ["streamableHttp"])]
+    ("kind", "words"),
+    [
+        ("mcp", ["PORT"]),
+        ("fastmcp", ["PORT"]),
+        ("everything", ["streamableHttp"]),
+        ("go", ["PORT"]),
+        ("rust", ["PORT"]),
+    ],
 )
 def test_a_line_for_curl_calls_a_server_of_another_sdk(kind: str, words: list[str]) -> None:
     name, arguments = CALLS[kind]
