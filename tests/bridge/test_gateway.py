@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -135,6 +136,17 @@ def until(holds: Callable[[], object]) -> None:
     while not holds():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.02)
+
+
+def test_a_resource_tells_how_the_servers_are() -> None:
+    with SyncClient(bridge(notes(), notes(), shows_status=True).server) as client:
+        assert [each.uri for each in client.list_resources()] == ["linkspan://servers"]
+        client.call_tool("notes1_write", {"text": "a"})
+        found = json.loads(client.read_resource("linkspan://servers").contents[0].text or "")
+    assert found == {
+        name: {"status": "connected", "callers": 1, "in_flight": 0, "requests": requests, "failed": 0}
+        for name, requests in (("notes1", 1), ("notes2", 0))
+    }
 
 
 def test_a_large_result_is_shown_in_parts() -> None:

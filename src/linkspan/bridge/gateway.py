@@ -35,6 +35,9 @@ _LISTS: Final = {**LISTS, SKILLS.method: SKILLS}
 _NAME: Final = "linkspan-bridge"
 _LONGEST_CHANGE: Final = 4000
 """Characters of a change that a question shows."""
+STATUS: Final = "linkspan://servers"
+"""The resource with the state of each server."""
+_JSON: Final = "application/json"
 _MAX_STORES: Final = 256
 """Callers whose large results are kept."""
 
@@ -64,6 +67,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Answers with what a server offered last until it has started."""
     budget: int | None = None
     """Tokens of a result that are shown at once."""
+    shows_status: bool = False
+    """There is a resource with the state of each server."""
     list_timeout: float = 3.0
 
 
@@ -88,6 +93,8 @@ class Gateway:
             self.server.middleware(only=["tools/call"], blocking=True)(self._surround)
         if options.budget is not None:
             self._add_reading()
+        if options.shows_status:
+            self._add_status()
 
     def _mount(self, each: BridgedServer, *, is_alone: bool) -> None:
         options, rules = self._options, self._options.rules
@@ -238,6 +245,25 @@ class Gateway:
                 text: What to look for: plain text, in upper or lower case.
             """
             return self._read(ctx, SEARCH, {"handle": handle, "text": text})
+
+    def _add_status(self) -> None:
+        @self.server.resource(
+            STATUS, name="servers", description="The servers behind this bridge, and how they are.", mime_type=_JSON
+        )
+        def servers() -> dict[str, dict[str, str | int]]:
+            return {name: self._status_of(each) for name, each in self.upstreams.items()}
+
+    def _status_of(self, upstream: Upstream) -> dict[str, str | int]:
+        """Return how one server is; why it is not well only where all callers have the same rights there."""
+        is_known = upstream.is_shared or upstream.status in ("connected", "not asked yet")
+        callers = upstream.callers
+        return {
+            "status": upstream.status if is_known else "failed for a caller",
+            "callers": len(callers),
+            "in_flight": sum(len(each.under_way) for each in callers),
+            "requests": upstream.counts.requests,
+            "failed": upstream.counts.failed,
+        }
 
     def _read(self, ctx: Context, name: str, arguments: dict[str, Any]) -> str:
         from linkspan.host.results import UnknownResult

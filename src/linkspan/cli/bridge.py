@@ -114,6 +114,7 @@ def _add_options(parser: ArgumentParser) -> None:
     server("--era", choices=("modern", "legacy"), help="use this era only (default: negotiated)")
     server("--timeout", type=seconds, metavar="SECONDS", help="deadline for the start, and for each response")
     server("--record", metavar="FILE", help="write what is said with the servers to a transcript, without secrets")
+    server("--status", action="store_true", help="offer a resource, linkspan://servers, with how the servers are")
     server("-q", "--quiet", action="store_true", help="do not show what the servers write to stderr")
 
 
@@ -147,6 +148,7 @@ def _bridge(targets: Sequence[Any], options: Any) -> int:
         asks_to_accept=not options.http,
         remembers=options.shared or not options.http,
         budget=options.budget,
+        shows_status=options.status,
         list_timeout=30.0 if len(servers) == 1 else 3.0,
     )
     if options.accept:

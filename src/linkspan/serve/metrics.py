@@ -13,6 +13,7 @@ import os
 import sys
 import time
 import weakref
+from collections import Counter as Tally
 from collections.abc import Callable, Mapping
 from functools import cache
 from shutil import rmtree
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from linkspan.core.http_endpoint import Endpoint
     from linkspan.server.registration import BaseServer
+    from linkspan.upstreams.mounting import Upstream
 
 _DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
 _LABELS: Final = ("mcp_method_name", "gen_ai_tool_name", "gen_ai_prompt_name", "error_type")
@@ -42,6 +44,9 @@ class _Instruments(msgspec.Struct, frozen=True):
     sessions: Gauge
     streams: Gauge
     repaired: Counter
+    upstreams: Histogram
+    callers: Gauge
+    under_way: Gauge
 
 
 @cache
@@ -63,6 +68,14 @@ def _instruments() -> _Instruments:
         Gauge("linkspan_server_sessions", "Sessions of handshake clients", **live),
         Gauge("linkspan_server_streams", "Responses that are open", **live),
         Counter("linkspan_server_repaired_arguments", "Arguments of models that were repaired"),
+        Histogram(
+            "linkspan_upstream_duration_seconds",
+            "Duration of requests to servers elsewhere; the count of each series is that of requests",
+            ("upstream", "mcp_method_name", "error_type"),
+            buckets=BUCKETS,
+        ),
+        Gauge("linkspan_upstream_callers", "Callers that have a client at a server elsewhere", ("upstream",), **live),
+        Gauge("linkspan_upstream_requests_in_flight", "Requests that wait for it", ("upstream",), **live),
     )
 
 
@@ -108,8 +121,27 @@ class _Counting:
         return _MetricsSpan(self._instruments, operation, time.perf_counter() - ago)
 
 
+class _UpstreamCounting:
+    """Counts each request to a server elsewhere."""
+
+    def ended(self, upstream: str, method: str, seconds: float, failure: str) -> None:
+        """Count a request."""
+        _instruments().upstreams.labels(upstream, method, failure).observe(seconds)
+
+
 _counting = cache(_Counting)
+_upstream_counting = cache(_UpstreamCounting)
 _endpoints: weakref.WeakSet[Endpoint] = weakref.WeakSet()
+_servers: weakref.WeakSet[BaseServer] = weakref.WeakSet()
+
+
+def _upstreams() -> list[Upstream]:
+    """Return the servers elsewhere that are mounted in servers of this process."""
+    if (module := sys.modules.get("linkspan.upstreams.mounting")) is None:
+        return []  # there are none
+    kind: type[Upstream] = module.Upstream
+    sources = [source for each in _servers for source in each.site.catalogue.item_sources]
+    return [each for each in sources if isinstance(each, kind)]
 
 
 class MetricsPage:
@@ -120,9 +152,20 @@ class MetricsPage:
         self.path = path.rstrip("/")
         server.watch(_counting())
         _endpoints.add(endpoint)
+        _servers.add(server)
+        self.refresh()
 
     def refresh(self) -> None:
-        """Count sessions and streams anew."""
+        """Count sessions, streams and the callers of servers elsewhere anew."""
+        callers: Tally[str] = Tally()
+        under_way: Tally[str] = Tally()
+        for each in _upstreams():
+            each.counts.watcher = _upstream_counting()
+            callers[each.name] += len(each.callers)
+            under_way[each.name] += sum(len(caller.under_way) for caller in each.callers)
+        for name in callers:
+            _instruments().callers.labels(name).set(callers[name])
+            _instruments().under_way.labels(name).set(under_way[name])
         endpoints = list(_endpoints)
         _instruments().sessions.set(sum(len(each.sessions) for each in endpoints))
         _instruments().streams.set(sum(len(each.streams) for each in endpoints))

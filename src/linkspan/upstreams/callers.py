@@ -28,6 +28,7 @@ from linkspan.types.messages import LOG_LEVELS, LoggingLevel
 from linkspan.types.methods import LISTS
 from linkspan.upstreams.carrying import lists_of_extensions
 from linkspan.upstreams.client import UpstreamClient, declared
+from linkspan.upstreams.counting import UpstreamCounts
 from linkspan.upstreams.states import LargeStates
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Home(Protocol):
     def is_required(self) -> bool: ...
     @property
     def asks_for_tokens(self) -> bool: ...
+    @property
+    def counts(self) -> UpstreamCounts: ...
     @property
     def system(self) -> Offloads: ...
     @property
@@ -214,6 +217,7 @@ class UpstreamCaller:
         """What a handshake declares for it."""
         self.client = home.make_client(self)
         self.states = LargeStates(*home.keeps)
+        self.counts = home.counts
         if known is not None:
             self._lists = known
             self.shown = home.make_view(self, known)

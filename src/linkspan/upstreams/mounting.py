@@ -31,6 +31,7 @@ from linkspan.types.methods import LISTED, LISTS, ListSpec
 from linkspan.upstreams.callers import Lists, RefusedView, UpstreamCaller, ViewOnItsWay
 from linkspan.upstreams.carrying import announced
 from linkspan.upstreams.client import UpstreamClient, declared
+from linkspan.upstreams.counting import UpstreamCounts
 from linkspan.upstreams.items import ItemBuilder, with_token
 from linkspan.upstreams.logins import asking
 from linkspan.upstreams.pool import CallerKey, CallerPool
@@ -132,6 +133,7 @@ class Upstream:
         self._is_url = resolved.url is not None
         most: int = chosen["max_callers"] or (MAX_CALLERS if resolved.url else MAX_PROCESSES)
         self._builder = ItemBuilder(site, self._selection, self.name, over_http=self._is_url)
+        self.counts = UpstreamCounts(self.name)
         self._callers = CallerPool(most, self._make_caller)
         self.passed_results = {kind: made for each in self.extensions for kind, made in each.passed_results.items()}
         self.status: str = "not asked yet"
@@ -167,6 +169,11 @@ class Upstream:
     def close(self) -> None:
         """Close the clients of all callers, and wait until they are closed."""
         self._callers.close()
+
+    @property
+    def callers(self) -> list[UpstreamCaller]:
+        """Those who have a client now."""
+        return self._callers.all()
 
     def section(self) -> str | None:
         """Return the instructions of the server below its name, as far as they are known."""

@@ -8,6 +8,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mr
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
@@ -46,6 +47,7 @@ from linkspan.types.messages import (
 )
 from linkspan.types.methods import FAIL_IN_RESULT, METHODS, TOOL_CALL
 from linkspan.upstreams.client import UpstreamClient
+from linkspan.upstreams.counting import UpstreamCounts
 from linkspan.upstreams.logins import LoginReplier, login_question
 from linkspan.upstreams.states import LARGEST_SEALED, LargeStates
 from linkspan.wire.jsonrpc import RequestId, Response, encode
@@ -86,6 +88,11 @@ class RelayCaller(Protocol):
     @property
     def under_way(self) -> set[RelayedRequest]:
         """Its requests that the server has not answered yet."""
+        ...
+
+    @property
+    def counts(self) -> UpstreamCounts:
+        """The numbers of its upstream."""
         ...
 
     @property
@@ -153,6 +160,7 @@ class RelayedRequest:
         """Those of a handshake server that are not answered yet, by the keys that its caller sees."""
         self._asked = 0
         self._is_gathering = False
+        self._began = time.monotonic()
 
     def begin(self, spec: RequestSpec, repeatable: Repeatable) -> Deferred:
         """Send the request."""
@@ -250,6 +258,7 @@ class RelayedRequest:
 
     def _ended(self, found: Response | Exception) -> None:
         self._caller.under_way.discard(self)
+        self._caller.counts.ended(self._request.method, time.monotonic() - self._began, found)
         try:
             outcome = self._outcome_of(found)
         except (ClientError, msgspec.DecodeError, RecursionError) as error:

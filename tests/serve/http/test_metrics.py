@@ -271,3 +271,27 @@ def test_the_numbers_of_workers_are_removed_by_the_process_that_began_to_keep_th
     for _ in range(2):  # the second time there is nothing any more, which is no error at the exit
         _remove(str(tmp_path / "numbers"), os.getpid())
         assert not (tmp_path / "numbers").exists()
+
+
+def test_the_requests_to_a_server_elsewhere_are_counted() -> None:
+    there, here = Server("there"), Server("here")
+
+    @there.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    class Elsewhere:
+        name = "there"
+
+        def connect(self, *, ports: Any) -> Any:
+            return there.connect(ports=ports)
+
+    here.mount(Elsewhere(), shared=True)
+    with serving(here.asgi(path="/mcp", metrics="/metrics")) as url, SyncClient(url) as client:
+        for _ in range(2):
+            client.call_tool("add", {"a": 1, "b": 2})
+        _, page = fetch(url)
+    labels = 'error_type="",mcp_method_name="tools/call",upstream="there"'
+    assert f"linkspan_upstream_duration_seconds_count{{{labels}}} 2.0" in page
+    assert 'linkspan_upstream_callers{upstream="there"} 1.0' in page
+    assert 'linkspan_upstream_requests_in_flight{upstream="there"} 0.0' in page
