@@ -9,7 +9,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
 
 from linkspan.errors import LinkspanError, RegistrationError
 from linkspan.text import check_keywords, clip
@@ -143,7 +145,7 @@ def _checked(method: F, described: Mapping[str, Any]) -> F:
 # The values of keywords, by their hints.
 
 
-class _Kind(NamedTuple):
+class _Kind(msgspec.Struct, frozen=True):
     holds: Callable[[Any], bool]
     words: str
     example: str

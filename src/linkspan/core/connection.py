@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw, structs
 
@@ -43,9 +43,8 @@ from linkspan.core.call import (
 from linkspan.core.params import AnyParams, AnyRequest, HasMeta, ToolCall, read_call, read_meta, read_params
 from linkspan.core.waiting import Batches, HeldRequests, ServerChange, Subscriptions, goodbye, untagged
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
-from linkspan.revisions.legacy import OWN_METHODS, LegacySession
 from linkspan.revisions.modern import NO_ENVELOPE, Envelope, read_envelope
-from linkspan.revisions.neutral import NO_FACTS, InputRequired, Outcome, Request, TransportInfo, stay
+from linkspan.revisions.neutral import NO_FACTS, OWN_METHODS, InputRequired, Outcome, Request, TransportInfo, stay
 from linkspan.revisions.stepdown import encode_as
 from linkspan.types.base import ABSENT, JSON, Wire
 from linkspan.types.messages import CancelledParams, InputParams, ListenParams
@@ -64,6 +63,9 @@ from linkspan.wire.jsonrpc import (
     encode_notification,
 )
 from linkspan.wire.values import Limits
+
+if TYPE_CHECKING:
+    from linkspan.revisions.legacy import LegacySession
 
 _CLOSING = "the server is closing"
 _NO_INPUT: Final = InputParams()
@@ -242,6 +244,8 @@ class ServerConnection:
     def session(self) -> LegacySession:
         """What was agreed in the handshake, if there was one. A connection without one never makes it."""
         if self._legacy is None:
+            from linkspan.revisions.legacy import LegacySession
+
             lasting = self._back_channel or self._one_shot
             prefix = self._ports.question_prefix
             self._legacy = LegacySession(self._server, random=self._random, lasting=lasting, question_prefix=prefix)

@@ -64,9 +64,6 @@ from linkspan.wire.jsonrpc import (
 )
 from linkspan.wire.values import to_builtins
 
-OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
-"""What a session answers itself."""
-
 _EMPTY = Encoded(b"{}")
 _DEFAULT_LOG_LEVEL: LoggingLevel = "info"
 

@@ -38,6 +38,8 @@ ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"
 LIST_ROOTS = "roots/list"
 PING = "ping"
+OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
+"""What a handshake session answers itself."""
 
 NOTHING: Mapping[str, JSON] = MappingProxyType({})
 """An empty mapping that cannot be filled."""

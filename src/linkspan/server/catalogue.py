@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Never, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, TypeVar
 
 import msgspec
 
@@ -789,7 +789,7 @@ def check_pinned(pinned: Revision | None, spec: Wire, *, derived: Collection[str
                 check_pinned(pinned, inner)
 
 
-class ListPage(NamedTuple, Generic[T]):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """A part of a list, and where it goes on (None at the end)."""
 
     items: list[T]

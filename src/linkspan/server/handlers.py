@@ -36,11 +36,9 @@ from linkspan.schema.annotations import (
 )
 from linkspan.schema.parameters import CONTEXT_NAMES, Parameters, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
-from linkspan.schema.summary import types_of
 from linkspan.server.asking import InputNeeded, Round, Rounds, cannot_ask
 from linkspan.server.configuration import Settings, Sharing
 from linkspan.server.context import Context
-from linkspan.server.limits import Limited
 from linkspan.server.observation import Around, Failures, Observation, Report
 from linkspan.server.steps import Offloads, await_steps, run_steps
 from linkspan.types.base import JSON, JSONObject
@@ -51,6 +49,7 @@ from linkspan.types.messages import (
 if TYPE_CHECKING:
     from linkspan.schema.validate import Checked, RawParameters
     from linkspan.server.dependencies import Needs, Overrides
+    from linkspan.server.limits import Limited
 
 Function: TypeAlias = Callable[..., object]
 F = TypeVar("F", bound=Function)
@@ -334,6 +333,8 @@ def _raw_handler(
 
 def from_text(text: str, schema: JSON) -> JSON:
     """Read a text that is something else in the function: prompts and URIs carry texts only (PR-1)."""
+    from linkspan.schema.summary import types_of
+
     if "string" in types_of(schema, schema):
         return text
     try:
