@@ -11,7 +11,7 @@ import pytest
 from test_negotiation import ORIGIN, WEB, state
 
 from linkspan.client.transports import base, http_loops, stdio
-from linkspan.client.transports.base import ClientTransport
+from linkspan.client.transports.base import CallbackWaiter, ClientTransport
 from linkspan.client.transports.http_accesses import HttpAccesses
 from linkspan.client.transports.http_connections import (
     END_OF_HEAD,
@@ -308,6 +308,50 @@ def test_a_server_that_does_not_read_gets_no_more(
     else:
         transport.submit(spec, None)
     assert bool(sent) is not refused
+
+
+class Flushing(Silent):
+    """One that notes what it was asked to send."""
+
+    def __init__(self) -> None:
+        owner: Any = Owner()
+        super().__init__(owner, state())
+        self.flushed = 0
+
+    def flush(self, here: Any = None) -> None:
+        self.flushed += 1
+
+
+def test_what_a_client_says_is_sent_at_once() -> None:
+    transport = Flushing()
+    for number, say in enumerate(
+        [
+            lambda: transport.notify("notifications/roots/list_changed"),
+            lambda: transport.answer(1, b"{}"),
+            lambda: transport.refuse(1, -32601, "no"),
+            lambda: transport.give_up(1, None),
+            lambda: transport.discard(1),
+        ],
+        1,
+    ):
+        say()
+        assert transport.flushed == number
+    transport.end()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_handler_that_failed_ends_the_call_for_whose_sake_the_server_asks(known: bool) -> None:
+    transport, found, cancelled = Flushing(), list[object](), list[object]()
+    waiter = CallbackWaiter(found.append)
+    transport.machine = SimpleNamespace(  # type: ignore[assignment]
+        asked_for=lambda question: (7, waiter) if known and question == 3 else None,
+        cancel=lambda request_id, reason: cancelled.append((request_id, reason)),
+    )
+    error = ConnectionLost("the handler failed", ORIGIN)
+    transport.fail_call(3, error)
+    assert found == ([error] if known else [])
+    assert cancelled == ([(7, "the client's handler failed")] if known else [])
+    assert transport.flushed == known
 
 
 # Identities.
