@@ -339,6 +339,23 @@ def test_what_a_client_says_is_sent_at_once() -> None:
     transport.end()
 
 
+def test_a_recorder_takes_down_what_is_said_and_no_silence() -> None:
+    said: list[bytes] = []
+    owner: Any = Owner()
+    owner.recorder = SimpleNamespace(client=said.append, server=said.append)
+    transport = Silent(owner, state())
+    assert transport.data_to_send() == b""
+    assert said == []
+    transport.notify("notifications/roots/list_changed")
+    sent = transport.data_to_send()
+    assert sent.endswith(b"\n")
+    assert said == [sent]
+    assert transport.data_to_send() == b""
+    transport.receive_data(b"junk\n")
+    assert said == [sent, b"junk\n"]
+    transport.end()
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_handler_that_failed_ends_the_call_for_whose_sake_the_server_asks(known: bool) -> None:
     transport, found, cancelled = Flushing(), list[object](), list[object]()

@@ -22,6 +22,7 @@ from linkspan.core.client_connection import (
     ServerRequest,
     UnexpectedOutput,
 )
+from linkspan.core.pending_requests import _ENDED_KEPT, PendingRequests
 from linkspan.revisions import LATEST, LATEST_LEGACY
 from linkspan.revisions.agreement import Agreement, ClientProfile, before_agreement
 from linkspan.types.base import Implementation
@@ -547,3 +548,58 @@ def test_only_a_request_that_can_be_cancelled_asks_for_progress() -> None:
     tokens = [each.get("params", {}).get("_meta", {}).get("progressToken") for each in sent(connection)]
     assert tokens[0] is not None
     assert tokens[1] is None
+
+
+# Other framings, and what is kept.
+
+
+@pytest.mark.parametrize(
+    ("members", "found"),
+    [
+        ({"id": 1, "result": {}}, ["one"]),
+        ({"id": 2, "result": {}}, []),
+        ({"id": True, "result": {}}, []),
+        ({"id": 1, "error": {"code": -32603, "message": "no"}}, ["one"]),
+        ({"id": None, "error": {"code": -32603, "message": "no"}}, ["one"]),
+        ({"error": {"code": -32603, "message": "no"}}, ["one"]),
+        ({"id": 2, "error": {"code": -32603, "message": "no"}}, []),
+    ],
+)
+def test_what_answers_one_request_ends_no_other_and_needs_no_id_to_be_an_error(
+    members: dict[str, Any], found: list[str]
+) -> None:
+    connection = machine()
+    assert (send(connection, "one"), send(connection, "two")) == (1, 2)
+    events = connection.receive_message(line(**members).rstrip(), 1)
+    assert ended(events) == found
+    assert connection.is_pending(1) == (not found)
+    assert connection.is_pending(2)
+
+
+def test_requests_that_have_ended_are_not_kept_for_one_that_hangs() -> None:
+    clock = Clock()
+    pending = PendingRequests[str](10.0)
+    pending.add(0, "hangs", "x", 0.0, 1000.0, 1000.0, watches=False, cancellable=True)
+    most = 0
+    for number in range(1, 5000):
+        pending.add(number, "ends", "x", clock.now, 2000.0, 2000.0, watches=False, cancellable=True)
+        del pending.by_id[number]
+        most = max(most, len(pending.deadlines))
+    assert most == 2 * 2 + _ENDED_KEPT + 1  # of the two that are open at that moment
+    for number in (5000, 5001):
+        pending.add(number, f"waits {number}", "x", 0.0, number - 4900.0, 2000.0, watches=False, cancellable=True)
+    found: list[str] = []
+    for now in (99.0, 100.0, 101.0, 1000.0):
+        for request_id, each, _ in pending.expired(now):
+            found.append(f"{now:g} {each.owner}")
+            del pending.by_id[request_id]
+    assert found == ["100 waits 5000", "101 waits 5001", "1000 hangs"]
+    assert pending.next_timeout() is None
+
+
+def test_many_that_wait_are_all_kept() -> None:
+    pending = PendingRequests[str](10.0)
+    for number in range(500):
+        pending.add(number, "waits", "x", 0.0, 1000.0 - number, 1000.0, watches=False, cancellable=True)
+    assert pending.next_timeout() == 501.0
+    assert [request_id for request_id, *_ in pending.expired(1000.0)] == list(range(499, -1, -1))
