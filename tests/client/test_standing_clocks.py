@@ -16,6 +16,7 @@ from linkspan.flows.state import CLIENT_LIMITS
 from linkspan.revisions import LATEST
 from linkspan.revisions.agreement import ClientProfile, before_agreement
 from linkspan.types.base import Implementation
+from over_http import serving
 
 
 class Machine:
@@ -85,12 +86,12 @@ def test_the_clock_of_calls_goes_on_when_the_last_one_lets_it(monkeypatch: pytes
 
 
 def test_the_clock_of_calls_runs_again_after_a_login() -> None:
-    with SyncClient(Server("plain")) as client:
+    with serving(Server("plain").asgi()) as url, SyncClient(url) as client:
         client.ping()
         transport: Any = client._supervisor._transport
-        transport.hold("one")
+        transport._person_waits("one", True)
         assert transport.state.clock.stands
-        transport.go_on("one")
+        transport._person_waits("one", False)
         assert not transport.state.clock.stands
 
 

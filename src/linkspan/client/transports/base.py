@@ -467,23 +467,6 @@ class ClientTransport:
             self.give_up(request_id, "the client's handler failed")
             deliver([(waiter, error)])
 
-    def hold(self, request_id: RequestId) -> None:
-        """Stop the clock of a request that waits for a person to log in, and of the call that it belongs to. Any thread."""
-        with self.lock:
-            self.machine.hold(request_id)
-            clock = self.state.clock
-            if not isinstance(clock, StoppableClock):
-                clock = self.state.clock = StoppableClock()
-        clock.stop((self, request_id))
-
-    def go_on(self, request_id: RequestId) -> None:
-        """Let the clock of a request run again. Any thread."""
-        if isinstance(clock := self.state.clock, StoppableClock):
-            clock.go_on((self, request_id))
-        with self.lock:
-            self.machine.go_on(request_id)
-        self._keep_deadlines()
-
     def _keep_deadlines(self) -> None:
         """Make sure that the reactor knows the next deadline: that of a call, which a question of the server had put off, or,
         where the server is in this process, that of its question.

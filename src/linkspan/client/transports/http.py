@@ -22,6 +22,7 @@ from linkspan.client.login_options import NO_OPTIONS, LoginOptions
 from linkspan.client.transports.base import (
     ClientTransport,
     PendingRequest,
+    StoppableClock,
     ThreadWaiter,
     TransportOwner,
     Waiter,
@@ -147,11 +148,23 @@ class HttpClientTransport(ClientTransport):
             state.era = "legacy"
 
     def _person_waits(self, request_id: RequestId, waits: bool) -> None:
-        """Stop the clock of a request for as long as a person logs in. What was kept before is of another login, perhaps."""
+        """Stop the clock of a request, and of the call that it belongs to, for as long as a person logs in. Any thread.
+
+        What was kept before is of another login, perhaps.
+        """
         if waits:
-            self.hold(request_id)
+            with self.lock:
+                self.machine.hold(request_id)
+                clock = self.state.clock
+                if not isinstance(clock, StoppableClock):
+                    clock = self.state.clock = StoppableClock()
+            clock.stop((self, request_id))
             return
-        self.go_on(request_id)
+        if isinstance(clock := self.state.clock, StoppableClock):
+            clock.go_on((self, request_id))
+        with self.lock:
+            self.machine.go_on(request_id)
+        self._keep_deadlines()
         self.state.cache.clear()
         self.state.forget_tools()
 
