@@ -85,6 +85,29 @@ def test_a_server_that_does_not_end_is_gone_two_seconds_after_its_host(tmp_path:
         assert time.monotonic() - began < 25.0  # two seconds of grace, on a machine that has much else to do
 
 
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(sys.argv[1] + ".child", "w").write(str(child.pid))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_bridge_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    program, written = tmp_path / "stubborn.py", tmp_path / "pid"
+    program.write_text(PARENT + STUBBORN)
+    with bridge(f"{sys.executable} {program} {written}", home=tmp_path) as process:
+        assert process.stdout is not None
+        assert "stubborn" in process.stdout.readline()
+        pids = [int(Path(f"{written}{end}").read_text()) for end in ("", ".child")]
+        process.kill()
+        process.wait(60)
+        end = time.monotonic() + 60
+        while any(map(is_alive, pids)):
+            assert time.monotonic() < end, "a process of the server is still there"
+            time.sleep(0.05)
+
+
 BROWSER = """
 import sys, urllib.request
 with open(sys.argv[1], "a") as tabs:

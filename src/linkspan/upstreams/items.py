@@ -54,10 +54,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_./:@+ -]+")
 class ItemCaller(RelayCaller, Protocol):
     """Whose items they are."""
 
-    def call_of(self, kept_under: str) -> RelayedRequest | None:
-        """Return the call that is parked under an id."""
-        ...
-
     @property
     def asks_for_tokens(self) -> bool:
         """Whether each of its requests has a token of its own."""

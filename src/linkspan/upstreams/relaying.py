@@ -108,6 +108,10 @@ class RelayCaller(Protocol):
         """Return whether clients may keep the results of a method of an extension."""
         ...
 
+    def call_of(self, kept_under: str) -> RelayedRequest | None:
+        """Return the call that is parked under an id, once."""
+        ...
+
     def park(self, relay: RelayedRequest) -> str | None:
         """Keep a call that waits for an answer; return what it is kept under, or None where too many wait."""
         ...
@@ -160,6 +164,7 @@ class RelayedRequest:
         """Those of a handshake server that are not answered yet, by the keys that its caller sees."""
         self._asked = 0
         self._is_gathering = False
+        self._parked_under: str | None = None
         self._began = time.monotonic()
 
     def begin(self, spec: RequestSpec, repeatable: Repeatable) -> Deferred:
@@ -177,6 +182,7 @@ class RelayedRequest:
     def resume(self, request: Request, answers: Mapping[str, JSON]) -> Deferred:
         """Go on with the next round of the request, which brings the answer that the server waits for."""
         deferred = self._attach(request)
+        self._parked_under = None
         for key in self._questions.keys() & answers.keys():
             replier, question_id, _ = self._questions.pop(key)
             replier.answer(question_id, encode(answers[key]))
@@ -188,6 +194,8 @@ class RelayedRequest:
 
     def abandon(self, reason: str | None) -> None:
         """End the call upstream: its result is not wanted any more."""
+        if self._parked_under is not None:
+            self._caller.call_of(self._parked_under)  # no answer is waited for any more
         self._stopper.stop(reason)
 
     def _attach(self, request: Request) -> Deferred:
@@ -228,6 +236,7 @@ class RelayedRequest:
             self.abandon("too many questions are open")
             return
         questions = {key: question for key, (_, _, question) in list(self._questions.items())}
+        self._parked_under = parked
         self._settle(InputRequired(questions, PARKED + parked))
 
     def ask_to_log_in(self, url: str) -> bool:
