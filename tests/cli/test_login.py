@@ -78,6 +78,22 @@ def test_a_login_is_kept_for_every_verb_until_the_logout(site: Site, linkspan: S
     assert linkspan("logout", site.url) == (1, "there was no login\n", "")
 
 
+def test_doctor_and_check_send_the_token_of_a_stored_login(site: Site, linkspan: Shell) -> None:
+    behind_the_login = {"D08", "D09", "D10", "D24", "D40"}
+    levels = {each["id"]: each["level"] for each in json.loads(linkspan("doctor", "--json", site.url).out)["verdicts"]}
+    assert {levels[each] for each in behind_the_login} == {"skipped"}
+    assert linkspan("check", "--only", "MSG-11", site.url).status == 3
+    authorizing._accesses.clear()
+    assert log_in(site).status == 0
+    done = linkspan("doctor", "--json", site.url)
+    levels = {each["id"]: each["level"] for each in json.loads(done.out)["verdicts"]}
+    assert {levels[each] for each in behind_the_login} == {"ok"}
+    assert "the-secret-token" not in done.out
+    assert "2 of 2 passed" in linkspan("check", "--only", "MSG-11", site.url).out
+    wrong = ("--header", "authorization: Bearer wrong")
+    assert linkspan("check", *wrong, "--only", "MSG-11", site.url).status == 3, "what is given takes its place"
+
+
 REFUSAL = {"error": "invalid_client", "error_description": "not refresh-the-secret-token-1"}
 
 

@@ -12,6 +12,7 @@ from linkspan.checks.peer import PeerUnreachable
 from linkspan.checks.requirement import REQUIREMENTS, CheckOutcome
 from linkspan.checks.running import LEVELS, counts, run
 from linkspan.checks.targets import opener
+from linkspan.cli.login import with_login
 from linkspan.cli.main import parser_for
 from linkspan.cli.options import (
     REPEATABLE,
@@ -87,7 +88,10 @@ def _checked(options: Any, target: str | tuple[str, ...] | None, terminal: Termi
     resolved = resolve(target, env=dict(options.env), cwd=options.cwd)
     only = _ids(options.only)
     found: list[CheckOutcome] = []
-    for each in run(opener(resolved, dict(options.header), dict(options.call)), only):
+    headers: Mapping[str, str] = dict(options.header)
+    if resolved.url is not None:
+        headers = with_login(resolved.url, {**resolved.headers, **headers})
+    for each in run(opener(resolved, headers, dict(options.call)), only):
         found.append(each)
         if not (options.json or options.markdown) and (each.level in ("fail", "warn") or terminal.verbose):
             terminal.emit(_line(each, terminal.out))

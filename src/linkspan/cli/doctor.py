@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from linkspan.cli.login import with_login
 from linkspan.cli.main import parser_for
 from linkspan.cli.options import (
     REPEATABLE,
@@ -131,7 +132,7 @@ class _Examination:
         kind = "url" if resolved.url is not None else "command"
         self._hosts = {name: each for name, each in self._hosts.items() if kind in each.reaches}
         if resolved.url is not None:
-            headers = {**resolved.headers, **dict(self._options.header)}
+            headers = with_login(resolved.url, {**resolved.headers, **dict(self._options.header)})
             named = self._options.hosts is not None
             found = of_url(resolved.url, headers, self._hosts, named=named, register=self._options.register)
         elif resolved.command is not None:

@@ -177,6 +177,23 @@ def _run(verb: str, options: Any, work: Callable[[Terminal], tuple[int, JSON, st
     return status
 
 
+def with_login(url: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return headers with the token of a stored login, unless they authorize a request already.
+
+    A token that is bound to a key is left out: each request needs a proof of its own.
+    """
+    if any(name.lower() == "authorization" for name in headers):
+        return headers
+    try:
+        access = _access(url)
+        tokens = access.run(access.authorizer.stored())
+    except (ClientError, ValueError):
+        return headers
+    if tokens is None or tokens.key is not None:
+        return headers
+    return {**headers, "Authorization": f"Bearer {tokens.access_token}"}
+
+
 def _access(url: str, auth: Any = None) -> LoginAccess:
     """Return what logs in to a server. Raises: ValueError for what is not the URL of one."""
     from linkspan.auth.identities import OAuth

@@ -222,8 +222,8 @@ def _alternatives(old: Mapping[str, JSON], new: Mapping[str, JSON], path: tuple[
         yield Difference(path, "values", "narrower", f"no longer accepts {_listed(gone)}")
     unsure = [found for found in more if found and all(each.effect == "unknown" for each in found)]
     yield from dict.fromkeys(each for found in unsure for each in found if each not in known)
-    if new := [arm for arm, found in zip(gained, more, strict=True) if found not in unsure]:
-        yield Difference(path, "values", "wider", f"accepts {_listed(new)}, too")
+    if fresh := [arm for arm, found in zip(gained, more, strict=True) if found not in unsure]:
+        yield Difference(path, "values", "wider", f"accepts {_listed(fresh)}, too")
 
 
 def _alike(arm: JSON, others: Sequence[JSON]) -> JSON:
