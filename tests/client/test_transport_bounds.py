@@ -12,6 +12,7 @@ from test_negotiation import ORIGIN, WEB, state
 
 from linkspan.client.transports import base, http_loops, stdio
 from linkspan.client.transports.base import CallbackWaiter, ClientTransport
+from linkspan.client.transports.http import HttpClientTransport
 from linkspan.client.transports.http_accesses import HttpAccesses
 from linkspan.client.transports.http_connections import (
     END_OF_HEAD,
@@ -25,6 +26,7 @@ from linkspan.client.transports.http_loops import LoopConnection
 from linkspan.client.transports.http_requests import HttpFailure
 from linkspan.client.transports.stdio import StdioClientTransport
 from linkspan.flows.client_errors import ConnectionLost
+from linkspan.flows.http_messages import http_error
 
 # Routes, and the heads of requests.
 
@@ -369,6 +371,38 @@ def test_a_handler_that_failed_ends_the_call_for_whose_sake_the_server_asks(know
     assert found == ([error] if known else [])
     assert cancelled == ([(7, "the client's handler failed")] if known else [])
     assert transport.flushed == known
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (OSError(8, "Exec format error"), "the command 'run me' cannot be started: Exec format error"),
+        (ValueError("embedded null byte"), "the command 'run me' cannot be started: embedded null byte"),
+        (OSError("out of luck"), "the command 'run me' cannot be started: out of luck"),
+    ],
+)
+def test_why_a_command_cannot_be_started_is_told_without_numbers(error: OSError | ValueError, problem: str) -> None:
+    transport: Any = SimpleNamespace(
+        _command=SimpleNamespace(argv=["run me"], cwd=None), state=SimpleNamespace(origin=ORIGIN)
+    )
+    found = StdioClientTransport._cannot_start(transport, error)
+    assert (found.problem, found.phase, found.hint) == (problem, "spawn", None)
+
+
+@pytest.mark.parametrize(("delivery", "tries"), [("not_sent", 3), ("maybe_sent", 1), ("answered", 1)])
+def test_what_was_refused_is_sent_again_only_if_nothing_came_of_it(delivery: Any, tries: int) -> None:
+    sent = list[object]()
+
+    def post(message: object) -> Any:
+        sent.append(message)
+        error = http_error(WEB, "a message", 503, b"")
+        error.delivery = delivery
+        raise error
+        yield
+
+    transport: Any = SimpleNamespace(_post=post, state=SimpleNamespace(random=lambda: 0.5))
+    pauses = list(HttpClientTransport._notify_again(transport, "message"))  # type: ignore[arg-type]
+    assert (len(sent), len(pauses)) == (tries, tries - 1)
 
 
 # Identities.
