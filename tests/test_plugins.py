@@ -9,6 +9,7 @@ import pytest
 
 from linkspan import LinkspanError
 from linkspan.host.models import open_model
+from linkspan.plugins import added_value
 from linkspan.stores import MemoryStore, open_store
 
 Install = Callable[[str, str], None]
@@ -45,6 +46,20 @@ def test_a_model_of_another_distribution_is_opened_by_its_name(install: Install)
     assert str(open_model("acme:large", key="k", headers={})) == "large k {'headers': {}}"
     with pytest.raises(ValueError, match="acme:NAME"):
         open_model("acne:large")
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("acme = acme_plugin:main", "acme_plugin:main"),
+        ("acme=acme_plugin:main [extra]", "acme_plugin:main"),
+        ("acme-2 = acme_plugin:main", None),
+        ("[console_scripts]\nacme = acme_plugin:main", None),
+    ],
+)
+def test_an_entry_point_is_read_in_its_group(install: Install, line: str, value: str | None) -> None:
+    install("", f"# none\n\n[linkspan.acme]\n{line}\n")
+    assert added_value("linkspan.acme", "acme") == value
 
 
 def test_what_cannot_be_loaded_is_named(install: Install) -> None:

@@ -159,3 +159,8 @@ def test_where_a_server_wants_another_version_the_error_offers_exec(program):
     status, _, complaint = run(*LINKSPAN, "call", "add", "--", sys.executable, failing)
     assert status == 3
     assert "put `linkspan exec` in front of its command" in complaint
+
+
+def test_exec_loads_neither_the_metadata_of_distributions_nor_pydantic(program):
+    code = "import sys\nfrom mcp.server.fastmcp import FastMCP\nFastMCP('a')\nprint({'importlib.metadata', 'pydantic'} & {*sys.modules})"
+    assert run(*LINKSPAN, "exec", program(code)) == (0, "set()\n", "")

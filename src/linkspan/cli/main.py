@@ -157,11 +157,19 @@ def _added_verb(given: Sequence[str]) -> Callable[[Sequence[str]], int] | None:
 
     Raises: WrongCommandLine for a verb whose distribution is missing.
     """
-    from importlib.metadata import entry_points
+    from linkspan.plugins import added_value
 
     name = "run-as" if _is_run_as(given) else given[0]
+    if (value := added_value(VERBS_GROUP, name)) is not None:
+        from importlib import import_module
+
+        module, _, attribute = value.partition(":")
+        verb: Callable[[Sequence[str]], int] = getattr(import_module(module), attribute)
+        return verb
+    from importlib.metadata import entry_points
+
     for found in entry_points(group=VERBS_GROUP, name=name):
-        verb: Callable[[Sequence[str]], int] = found.load()
+        verb = found.load()
         return verb
     if name in _ELSEWHERE:
         shown = "run --as" if name == "run-as" else name
