@@ -162,5 +162,6 @@ def test_where_a_server_wants_another_version_the_error_offers_exec(program):
 
 
 def test_exec_loads_neither_the_metadata_of_distributions_nor_pydantic(program):
-    code = "import sys\nfrom mcp.server.fastmcp import FastMCP\nFastMCP('a')\nprint({'importlib.metadata', 'pydantic'} & {*sys.modules})"
+    code = "import sys\nfrom mcp.server.fastmcp import FastMCP\nFastMCP('a')\n"
+    code += "print({'importlib.metadata', 'pydantic'} & {*sys.modules})"
     assert run(*LINKSPAN, "exec", program(code)) == (0, "set()\n", "")

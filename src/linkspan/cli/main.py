@@ -164,12 +164,12 @@ def _added_verb(given: Sequence[str]) -> Callable[[Sequence[str]], int] | None:
         from importlib import import_module
 
         module, _, attribute = value.partition(":")
-        verb: Callable[[Sequence[str]], int] = getattr(import_module(module), attribute)
-        return verb
+        named: Callable[[Sequence[str]], int] = getattr(import_module(module), attribute)
+        return named
     from importlib.metadata import entry_points
 
     for found in entry_points(group=VERBS_GROUP, name=name):
-        verb = found.load()
+        verb: Callable[[Sequence[str]], int] = found.load()
         return verb
     if name in _ELSEWHERE:
         shown = "run --as" if name == "run-as" else name

@@ -79,7 +79,72 @@ def _named(function: Callable[..., Any], name: str | None) -> str:
     return str(found)
 
 
-class Tool:
+class _Registered:
+    """What a function that is registered has in common: what is said of it, and its context."""
+
+    name: str
+    title: str | None
+    description: str
+    icons: Any
+    annotations: Any = None
+    meta: dict[str, Any] | None = None
+    original: Callable[..., Any]
+
+    def _describe(
+        self,
+        fn: Callable[..., Any],
+        name: str | None,
+        title: str | None,
+        description: str | None,
+        icons: Any,
+        annotations: Any = None,
+        meta: dict[str, Any] | None = None,
+    ) -> None:
+        """Take what the program says, and the rest from the function. Raises: ValueError for a lambda without a name."""
+        self.original = fn
+        self.name = _named(fn, name)
+        self.title = title
+        self.description = description or fn.__doc__ or ""
+        self.icons = icons
+        self.annotations = annotations
+        self.meta = meta
+
+    @cached_property
+    def context_kwarg(self) -> str | None:
+        """The parameter that gets the context."""
+        from linkspan_compat.server.plain_signatures import find_context_parameter
+
+        return find_context_parameter(self.original)
+
+    @property
+    def _skipped(self) -> list[str]:
+        """The parameters that no caller gives."""
+        return [self.context_kwarg] if self.context_kwarg is not None else []
+
+    def _listed(self, **own: Any) -> dict[str, Any]:
+        """Return it as it is listed; `own` are the members of its kind."""
+        found = {"name": self.name, "title": self.title, "description": self.description, **own}
+        return present({**found, "annotations": self.annotations, "icons": self.icons, "_meta": self.meta})
+
+
+class _Checked(_Registered):
+    """A function that pydantic checks the arguments of."""
+
+    @cached_property
+    def fn(self) -> Callable[..., Any]:
+        """The function, which checks its arguments."""
+        from pydantic import ConfigDict, validate_call
+
+        return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(self.original)  # the context is one
+
+    @cached_property
+    def _parameters(self) -> dict[str, Any]:
+        from linkspan_compat.server.signatures import FuncMetadata
+
+        return FuncMetadata(self.original, self._skipped, False).parameters
+
+
+class Tool(_Registered):
     """A function as a tool. Its schemas are made when they are needed."""
 
     def __init__(
@@ -102,15 +167,11 @@ class Tool:
             self.fn_metadata = fn_metadata
         if parameters is not None:
             self.parameters = parameters
-        self.name = _named(fn, name)
-        self.title = title
-        self.description = description or fn.__doc__ or ""
+        self._describe(fn, name, title, description, icons, annotations, meta)
         self.is_async = is_async_callable(fn) if is_async is None else is_async
-        self.annotations = annotations
-        self.icons = icons
-        self.meta = meta
         self._structured_output = structured_output
-        self._context_kwarg = context_kwarg
+        if context_kwarg:
+            self.context_kwarg = context_kwarg
 
     @classmethod
     def from_function(cls, fn: Callable[..., Any], name: str | None = None, **more: Any) -> Tool:
@@ -118,19 +179,11 @@ class Tool:
         return cls(fn, name, **more)
 
     @cached_property
-    def context_kwarg(self) -> str | None:
-        """The parameter that gets the context."""
-        from linkspan_compat.server.plain_signatures import find_context_parameter
-
-        return self._context_kwarg or find_context_parameter(self.fn)
-
-    @cached_property
     def fn_metadata(self) -> FuncMetadata:
         """What the hints say."""
         from linkspan_compat.server.signatures import FuncMetadata
 
-        skipped = [self.context_kwarg] if self.context_kwarg is not None else []
-        return FuncMetadata(self.fn, skipped, self._structured_output)
+        return FuncMetadata(self.fn, self._skipped, self._structured_output)
 
     @cached_property
     def _plain(self) -> PlainSignature | None:
@@ -165,17 +218,7 @@ class Tool:
 
     def listed(self) -> dict[str, Any]:
         """Return the tool as it is listed."""
-        found = {
-            "name": self.name,
-            "title": self.title,
-            "description": self.description,
-            "inputSchema": self.parameters,
-            "outputSchema": self.output_schema,
-            "annotations": self.annotations,
-            "icons": self.icons,
-            "_meta": self.meta,
-        }
-        return present(found)
+        return self._listed(inputSchema=self.parameters, outputSchema=self.output_schema)
 
     async def run(self, arguments: dict[str, Any], context: Context | None = None, convert_result: bool = False) -> Any:
         """Call the function with checked arguments. Raises: ToolError."""
@@ -246,6 +289,16 @@ def present(members: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
+def _kept(kept: dict[str, Any], key: str, value: Any, noun: str, warns: bool) -> Any:
+    """Keep a component, unless its name is taken; return the one that is kept."""
+    if key in kept:
+        if warns:
+            logger.warning("%s already exists: %s", noun, key)
+        return kept[key]
+    kept[key] = value
+    return value
+
+
 class ToolManager:
     """The tools of a server."""
 
@@ -264,12 +317,8 @@ class ToolManager:
     def add_tool(self, fn: Callable[..., Any], name: str | None = None, **more: Any) -> Tool:
         """Add a function; one whose name is taken is left out."""
         tool = Tool(fn, name, **more)
-        if tool.name in self._tools:
-            if self.warn_on_duplicate_tools:
-                logger.warning("Tool already exists: %s", tool.name)
-            return self._tools[tool.name]
-        self._tools[tool.name] = tool
-        return tool
+        found: Tool = _kept(self._tools, tool.name, tool, "Tool", self.warn_on_duplicate_tools)
+        return found
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool. Raises: ToolError."""
@@ -287,7 +336,7 @@ class ToolManager:
         return await tool.run(arguments, context, convert_result)
 
 
-class FunctionResource:
+class FunctionResource(_Registered):
     """A function that is read."""
 
     def __init__(
@@ -305,13 +354,10 @@ class FunctionResource:
     ) -> None:
         self.uri = uri
         self.fn = fn
-        self.name = _named(fn, name)
-        self.title = title
-        self.description = description if is_ready else description or fn.__doc__ or ""
+        self._describe(fn, name, title, description, icons, annotations, meta)
+        if is_ready:
+            self.description = description or ""
         self.mime_type = mime_type or "text/plain"
-        self.icons = icons
-        self.annotations = annotations
-        self.meta = meta
 
     @classmethod
     def from_function(cls, fn: Callable[..., Any], uri: Any, name: str | None = None, **more: Any) -> FunctionResource:
@@ -342,7 +388,7 @@ def as_read(found: Any) -> str | bytes:
     return indented(found)
 
 
-class ResourceTemplate:
+class ResourceTemplate(_Checked):
     """A function of the variables of a URI template."""
 
     def __init__(
@@ -359,15 +405,9 @@ class ResourceTemplate:
         **more: Any,
     ) -> None:
         check("ResourceTemplate", more, "security")
-        self.original = fn
         self.uri_template = uri_template
-        self.name = _named(fn, name)
-        self.title = title
-        self.description = description or fn.__doc__ or ""
+        self._describe(fn, name, title, description, icons, annotations, meta)
         self.mime_type = mime_type or "text/plain"
-        self.icons = icons
-        self.annotations = annotations
-        self.meta = meta
         self._query = variables_of(uri_template)[1]
         self._pattern = re.compile(_pattern(uri_template))
 
@@ -376,26 +416,14 @@ class ResourceTemplate:
         """Make a template of a function."""
         return cls(fn, uri_template, **more)
 
-    @cached_property
-    def fn(self) -> Callable[..., Any]:
-        """The function, which checks its arguments."""
-        from pydantic import ConfigDict, validate_call
-
-        return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(self.original)  # the context is one
-
-    @cached_property
-    def context_kwarg(self) -> str | None:
-        """The parameter that gets the context."""
-        from linkspan_compat.server.plain_signatures import find_context_parameter
-
-        return find_context_parameter(self.original)
-
-    @cached_property
+    @property
     def parameters(self) -> dict[str, Any]:
         """The schema of the variables."""
-        from linkspan_compat.server.signatures import FuncMetadata
+        return self._parameters
 
-        return FuncMetadata(self.original, [self.context_kwarg] if self.context_kwarg else [], False).parameters
+    def listed(self) -> dict[str, Any]:
+        """Return the template as it is listed."""
+        return self._listed(uriTemplate=self.uri_template, mimeType=self.mime_type)
 
     def matches(self, uri: str) -> dict[str, Any] | None:
         """Return the variables of a URI, None for another one."""
@@ -473,13 +501,7 @@ class ResourceManager:
 
     def add_resource(self, resource: Any) -> Any:
         """Add a resource; one whose URI is taken is left out."""
-        uri = str(resource.uri)
-        if uri in self._resources:
-            if self.warn_on_duplicate_resources:
-                logger.warning("Resource already exists: %s", uri)
-            return self._resources[uri]
-        self._resources[uri] = resource
-        return resource
+        return _kept(self._resources, str(resource.uri), resource, "Resource", self.warn_on_duplicate_resources)
 
     def add_template(self, fn: Callable[..., Any], uri_template: str, **more: Any) -> ResourceTemplate:
         """Add a template."""
@@ -571,7 +593,7 @@ class AssistantMessage(Message):
     role = "assistant"
 
 
-class Prompt:
+class Prompt(_Checked):
     """A function as a prompt."""
 
     def __init__(
@@ -583,11 +605,7 @@ class Prompt:
         icons: Any = None,
         arguments: Any = None,
     ) -> None:
-        self.original = fn
-        self.name = _named(fn, name)
-        self.title = title
-        self.description = description or fn.__doc__ or ""
-        self.icons = icons
+        self._describe(fn, name, title, description, icons)
         self._arguments = arguments
 
     @classmethod
@@ -596,27 +614,11 @@ class Prompt:
         return cls(fn, name, **more)
 
     @cached_property
-    def context_kwarg(self) -> str | None:
-        """The parameter that gets the context."""
-        from linkspan_compat.server.plain_signatures import find_context_parameter
-
-        return find_context_parameter(self.original)
-
-    @cached_property
-    def fn(self) -> Callable[..., Any]:
-        """The function, which checks its arguments."""
-        from pydantic import ConfigDict, validate_call
-
-        return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(self.original)  # the context is one
-
-    @cached_property
     def arguments(self) -> list[PromptArgument]:
         """The arguments."""
         if self._arguments is not None:
             return list(self._arguments)
-        from linkspan_compat.server.signatures import FuncMetadata
-
-        schema = FuncMetadata(self.original, [self.context_kwarg] if self.context_kwarg else [], False).parameters
+        schema = self._parameters
         required = schema.get("required", ())
         return [
             PromptArgument(name, each.get("description"), name in required)
@@ -625,15 +627,7 @@ class Prompt:
 
     def listed(self) -> dict[str, Any]:
         """Return the prompt as it is listed."""
-        arguments = [present(dict(vars(each))) for each in self.arguments]
-        found = {
-            "name": self.name,
-            "title": self.title,
-            "description": self.description,
-            "arguments": arguments,
-            "icons": self.icons,
-        }
-        return present(found)
+        return self._listed(arguments=[present(dict(vars(each))) for each in self.arguments])
 
     async def render(self, arguments: dict[str, Any] | None = None, context: Context | None = None) -> Any:
         """Call the function, and return the messages. Raises: ValueError."""
@@ -690,12 +684,8 @@ class PromptManager:
 
     def add_prompt(self, prompt: Prompt) -> Prompt:
         """Add a prompt; one whose name is taken is left out."""
-        if prompt.name in self._prompts:
-            if self.warn_on_duplicate_prompts:
-                logger.warning("Prompt already exists: %s", prompt.name)
-            return self._prompts[prompt.name]
-        self._prompts[prompt.name] = prompt
-        return prompt
+        found: Prompt = _kept(self._prompts, prompt.name, prompt, "Prompt", self.warn_on_duplicate_prompts)
+        return found
 
     async def render_prompt(self, name: str, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
         """Render a prompt. Raises: ValueError."""

@@ -224,10 +224,7 @@ class MCPServer(metaclass=_Generic):
         structured_output: bool | None = None,
     ) -> Callable[[F], F]:
         """Offer the function below as a tool. Raises: TypeError without parentheses."""
-        if callable(name):
-            raise TypeError(
-                "The @tool decorator was used incorrectly. Did you forget to call it? Use @tool() instead of @tool"
-            )
+        _check_called(name, "tool", "")
 
         def register(fn: F) -> F:
             self.add_tool(
@@ -262,11 +259,7 @@ class MCPServer(metaclass=_Generic):
         **more: Any,
     ) -> Callable[[F], F]:
         """Offer the function below as a resource, or as a template. Raises: TypeError; ValueError for other variables."""
-        if callable(uri):
-            raise TypeError(
-                "The @resource decorator was used incorrectly. "
-                "Did you forget to call it? Use @resource('uri') instead of @resource"
-            )
+        _check_called(uri, "resource", "'uri'")
         check("resource", more, "security")
         described: dict[str, Any] = {
             "name": name,
@@ -307,10 +300,7 @@ class MCPServer(metaclass=_Generic):
         self, name: str | None = None, title: str | None = None, description: str | None = None, icons: Any = None
     ) -> Callable[[F], F]:
         """Offer the function below as a prompt. Raises: TypeError without parentheses."""
-        if callable(name):
-            raise TypeError(
-                "The @prompt decorator was used incorrectly. Did you forget to call it? Use @prompt() instead of @prompt"
-            )
+        _check_called(name, "prompt", "")
 
         def register(fn: F) -> F:
             self.add_prompt(Prompt(fn, name, title, description, icons))
@@ -355,7 +345,7 @@ class MCPServer(metaclass=_Generic):
     async def list_resource_templates(self) -> Any:
         """Return the templates as models."""
         found = self._resource_manager.list_templates()
-        return [TYPES["ResourceTemplate"].model_validate(_plain(_listed_template(each))) for each in found]
+        return [TYPES["ResourceTemplate"].model_validate(_plain(each.listed())) for each in found]
 
     async def read_resource(self, uri: Any, context: Context | None = None) -> Any:
         """Read a resource. Raises: ResourceError."""
@@ -446,7 +436,7 @@ class MCPServer(metaclass=_Generic):
     async def _answer_list_templates(self, request: RequestContext, params: dict[str, Any]) -> Any:
         if not self._is_own("list_resource_templates"):
             return {"resourceTemplates": list(await self.list_resource_templates())}
-        return {"resourceTemplates": [_listed_template(each) for each in self._resource_manager.list_templates()]}
+        return {"resourceTemplates": [each.listed() for each in self._resource_manager.list_templates()]}
 
     async def _answer_read_resource(self, request: RequestContext, params: dict[str, Any]) -> Any:
         uri = params["uri"]
@@ -573,6 +563,15 @@ class FastMCP(MCPServer):
         return found
 
 
+def _check_called(first: Any, decorator: str, argument: str) -> None:
+    """Refuse a decorator without parentheses, which gets the function first. Raises: TypeError."""
+    if callable(first):
+        raise TypeError(
+            f"The @{decorator} decorator was used incorrectly. "
+            f"Did you forget to call it? Use @{decorator}({argument}) instead of @{decorator}"
+        )
+
+
 def _from_environment(environ: Any, name: str, usual: Any) -> Any:
     """Return a setting from `FASTMCP_NAME`, or the usual value."""
     text = environ.get(f"FASTMCP_{name.upper()}")
@@ -647,20 +646,5 @@ def _listed_resource(resource: Any) -> dict[str, Any]:
             "icons": resource.icons,
             "annotations": resource.annotations,
             "_meta": resource.meta,
-        }
-    )
-
-
-def _listed_template(template: Any) -> dict[str, Any]:
-    return present(
-        {
-            "uriTemplate": template.uri_template,
-            "name": template.name,
-            "title": template.title,
-            "description": template.description,
-            "mimeType": template.mime_type,
-            "icons": template.icons,
-            "annotations": template.annotations,
-            "_meta": template.meta,
         }
     )
