@@ -1,6 +1,8 @@
 """Logins of client programs, at a server and an issuer of this process."""
 
 import asyncio
+import subprocess
+import sys
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -164,3 +166,65 @@ def test_oauth_of_fastmcp_is_that_of_linkspan(fast):
     )
     with pytest.raises(NotServed, match="token_storage"):
         OAuth(token_storage=object())
+
+
+PROGRAM = """
+import asyncio, sys
+sys.modules["httpx"] = None  # mcp 2 brings httpx2 alone
+from contextlib import closing
+from http.client import HTTPConnection
+from urllib.parse import parse_qs, urlsplit
+import httpx2
+from mcp import Client
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+
+class Storage:
+    tokens = client = None
+    async def get_tokens(self): return self.tokens
+    async def set_tokens(self, tokens): self.tokens = tokens
+    async def get_client_info(self): return self.client
+    async def set_client_info(self, client_info): self.client = client_info
+
+def visit(url):
+    parts = urlsplit(url)
+    with closing(HTTPConnection(parts.netloc, timeout=10)) as connection:
+        connection.request("GET", f"{parts.path}?{parts.query}")
+        with connection.getresponse() as response:
+            return response.headers["location"]
+
+async def main(url, mode):
+    storage, came = Storage(), asyncio.Queue()
+    async def redirect(page): await came.put(await asyncio.to_thread(visit, page))
+    async def callback():
+        query = parse_qs(urlsplit(await came.get()).query)
+        return AuthorizationCodeResult(code=query["code"][0], state=query["state"][0], iss=query["iss"][0])
+    metadata = OAuthClientMetadata(client_name="Program", redirect_uris=["http://localhost:3030/callback"], scope="user")
+    login = OAuthClientProvider(url, metadata, storage, redirect, callback)
+    async with Client(streamable_http_client(url, http_client=httpx2.AsyncClient(auth=login)), mode=mode) as client:
+        found = await client.call_tool("who", {})
+        print([each.name for each in (await client.list_tools()).tools])
+        print(found.content[0].text == f"Bearer {storage.tokens.access_token}", storage.client.client_id, came.qsize())
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("runner", [[], ["-m", "linkspan", "exec"]], ids=["official", "served"])
+def test_the_client_of_mcp_2_logs_in(runner, mode, site, tmp_path):
+    for needed in ("httpx2", "mcp.client.auth"):
+        pytest.importorskip(needed)
+    site.begin_anew()
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, *runner, str(program), site.url, mode],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.stdout, done.returncode) == ("['who', 'write']\nTrue registered 0\n", 0), done.stderr
+    assert site.seen["authorization_code"] == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -19,6 +21,7 @@ __all__ = [
     "check_client",
     "connects_to",
     "create_mcp_http_client",
+    "httpx_of",
     "over_sse",
     "own_headers",
     "seconds",
@@ -73,6 +76,17 @@ def seconds(value: Any) -> float | None:
 
 
 _OF_HTTPX = {"accept", "accept-encoding", "connection", "user-agent"}
+_AGENTS = ("python-httpx/", "python-httpx2/")
+
+
+def httpx_of(client: Any = None) -> Any:
+    """Return the module of a client: httpx, or httpx2, which version 2 has; without a client, the one to make clients with."""
+    if client is not None:
+        for kind in type(client).__mro__:
+            if (name := kind.__module__.partition(".")[0]) in ("httpx", "httpx2"):
+                return import_module(name)
+    names = ("httpx2", "httpx") if sdk_version() == "2" else ("httpx", "httpx2")
+    return import_module(next((each for each in names if find_spec(each) is not None), names[0]))
 
 
 def own_headers(http_client: Any) -> dict[str, str]:
@@ -80,14 +94,12 @@ def own_headers(http_client: Any) -> dict[str, str]:
     return {
         name: value
         for name, value in http_client.headers.items()
-        if name.lower() not in _OF_HTTPX or (name.lower() == "user-agent" and not value.startswith("python-httpx/"))
+        if name.lower() not in _OF_HTTPX or (name.lower() == "user-agent" and not value.startswith(_AGENTS))
     }
 
 
 def check_client(http_client: Any, owner: str) -> None:
     """Raises: NotServed for a client of httpx that does what is not served here to its requests."""
-    import httpx
-
     if any(http_client.event_hooks.values()):
         raise refusal(owner, "event_hooks")
     for name in ("cookies", "params"):
@@ -95,7 +107,9 @@ def check_client(http_client: Any, owner: str) -> None:
             raise refusal(owner, name)
     if type(getattr(http_client, "_transport", None)).__name__ != "AsyncHTTPTransport":
         raise refusal(owner, "transport")
-    mounted, usual = (list(vars(each).get("_mounts", ())) for each in (http_client, httpx.AsyncClient(verify=False)))
+    mounted, usual = (
+        list(vars(each).get("_mounts", ())) for each in (http_client, httpx_of(http_client).AsyncClient(verify=False))
+    )
     if mounted != usual:  # those of the variables of the environment are usual
         raise refusal(owner, "proxy")
 
@@ -164,8 +178,7 @@ def over_sse(
     from linkspan_compat.client.sse import connects_over_sse
 
     def make() -> Any:
-        import httpx
-
+        httpx = httpx_of()
         wait = httpx.Timeout(seconds(timeout) or 5.0, read=seconds(sse_read_timeout) or 300.0)
         login = as_httpx(auth)
         if factory is not None:
@@ -178,8 +191,7 @@ def over_sse(
 
 def create_mcp_http_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> Any:
     """Return a client of httpx: its headers and its login are used, and requests of the program's own."""
-    import httpx
-
+    httpx = httpx_of()
     more: dict[str, Any] = {name: value for name, value in (("headers", headers), ("auth", auth)) if value is not None}
     return httpx.AsyncClient(follow_redirects=True, timeout=timeout or httpx.Timeout(30.0, read=300.0), **more)
 

@@ -147,13 +147,11 @@ class StreamableHttpTransport(ClientTransport):
 
     def connect(self, **callbacks: Any) -> Any:
         """Return a client of it."""
-        from linkspan_compat.client.http import connects_to
+        from linkspan_compat.client.http import connects_to, httpx_of
 
         more: dict[str, Any] = {"factory": self.factory}
         if self.verify is not None and self.factory is None:
-            import httpx
-
-            more = {"http_client": httpx.AsyncClient(verify=self.verify)}
+            more = {"http_client": httpx_of().AsyncClient(verify=self.verify)}
         return connects_to(self.url, self.headers, self.auth, **more)(**callbacks)
 
 
