@@ -14,6 +14,7 @@ from test_bench import SOURCE, harbour
 from benches import Desk, desk
 from http_browser import chromium
 from linkspan import Context, Server
+from linkspan.testing.recorder import read_transcript
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
 
@@ -104,6 +105,21 @@ def test_a_reload_of_the_page_shows_what_happened_before(page: Any, bench: Desk)
     page.get_by_role("tab", name="History").click()
     page.locator("#panel-History", has_text="Rum").wait_for()
     assert made["state"] == "done"
+
+
+def test_what_was_agreed_on_is_shown_and_what_happened_is_cleared_and_saved(page: Any, tmp_path: Path) -> None:
+    page.locator("summary", has_text="Connection").click()
+    shown = page.locator("header .menu[open]").inner_text()
+    assert '"listChanged": true' in shown
+    assert '"revision": "2026-07-28"' in shown
+    page.locator("summary", has_text="Connection").click()
+    page.locator("#panel-Log", has_text="ready").wait_for()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save").click()
+    download.value.save_as(tmp_path / "dev.transcript")
+    assert [each.side for each in read_transcript(tmp_path / "dev.transcript")][:2] == ["client", "server"]
+    page.get_by_role("button", name="Clear").click()
+    assert page.locator("#panel-Log").inner_text() == ""
 
 
 def test_a_phone_shows_one_pane_at_a_time_without_scrolling_sideways(browser: Any, bench: Desk) -> None:

@@ -1,6 +1,6 @@
 // The page of the workbench: its parts, and the line on top. The Python process speaks with the server; this only shows.
 
-import { make } from "./elements.js";
+import { make, pretty } from "./elements.js";
 import { ask, follow, onEvent, refresh, state, takeToken } from "./state.js";
 import { choose, drawList, focusFilter } from "./list.js";
 import { drawWork } from "./work.js";
@@ -27,7 +27,7 @@ function drawTop() {
     make("span", { className: "quiet", textContent: facts.join(" · ") }),
     make("span", { className: `state ${status}`, role: "status", textContent: WORDS[status] ?? status }),
     make("code", { className: "quiet target", textContent: target?.shown ?? "" }),
-    restart, declared(), make("nav", { ariaLabel: "Panes" }, ...tabs),
+    restart, connection(), declared(), make("nav", { ariaLabel: "Panes" }, ...tabs),
   );
   if (state.login) top.append(login(state.login));
   if (problem && status === "broken") top.append(make("pre", { className: "bad problem", role: "alert", tabIndex: 0, textContent: problem.text + (problem.waits ? "\n\nWaiting for a change: save the file, and the server starts again." : "") }));
@@ -39,6 +39,15 @@ function login({ url, host, reminder }) {
   const open = /^https?:/.test(url) ? make("a", { href: url, target: "_blank", rel: "noopener noreferrer", textContent: "Open the login page" }) : make("code", { textContent: url });
   return make("p", { className: "login", role: "status" }, `The server wants a login at ${host}. `, open,
     make("span", { className: "quiet", textContent: ` Your browser may show it already. The token stays in the process of linkspan dev. ${reminder}` }));
+}
+
+// What was agreed on: what the server announces of itself, and what it can do.
+
+function connection() {
+  const { server, capabilities, revision, revisions, seconds } = state;
+  if (!revision) return "";
+  const about = { server, capabilities, revision, "revisions of this client": revisions, "started in ms": Math.round(seconds * 1000) };
+  return make("details", { className: "menu" }, make("summary", { textContent: "Connection" }), make("div", {}, pretty(about)));
 }
 
 // What is declared to the server: taking something away shows how it does without.

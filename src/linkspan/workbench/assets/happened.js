@@ -15,7 +15,8 @@ const words = make("input", { type: "search", placeholder: "Filter", ariaLabel: 
 const buttons = TABS.map((name) => make("button", { type: "button", role: "tab", id: `tab-${name}`, textContent: name, onclick: () => open(name) }));
 const tabs = make("div", { className: "tabs", role: "tablist", ariaLabel: "What happened" }, ...buttons);
 const keep = make("button", { type: "button", className: "small", textContent: "Save", title: "Save the log and the messages as a transcript, without secrets; of the history, the calls", onclick: () => save() });
-pane.append(tabs, make("div", { className: "sieve" }, words, make("label", {}, only, " only this call"), keep), ...Object.values(panels));
+const clear = make("button", { type: "button", className: "small", textContent: "Clear", title: "Empty this list on this page", onclick: () => panels[current].replaceChildren() });
+pane.append(tabs, make("div", { className: "sieve" }, words, make("label", {}, only, " only this call"), clear, keep), ...Object.values(panels));
 only.onchange = () => sift();
 TABS.forEach((name) => panels[name].setAttribute("aria-labelledby", `tab-${name}`));
 tabs.addEventListener("keydown", (event) => {
@@ -25,6 +26,7 @@ tabs.addEventListener("keydown", (event) => {
 
 function open(name) {
   current = name;
+  clear.hidden = name === "History"; // its calls are forgotten, not hidden
   TABS.forEach((each, n) => {
     panels[each].hidden = each !== name;
     buttons[n].setAttribute("aria-selected", String(each === name));
