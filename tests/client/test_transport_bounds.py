@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -403,6 +404,24 @@ def test_what_was_refused_is_sent_again_only_if_nothing_came_of_it(delivery: Any
     transport: Any = SimpleNamespace(_post=post, state=SimpleNamespace(random=lambda: 0.5))
     pauses = list(HttpClientTransport._notify_again(transport, "message"))  # type: ignore[arg-type]
     assert (len(sent), len(pauses)) == (tries, tries - 1)
+
+
+def test_what_was_kept_is_forgotten_once_a_person_has_logged_in() -> None:
+    done: list[str] = []
+    found: Any = SimpleNamespace(
+        clock=lambda: 0.0,
+        cache=SimpleNamespace(clear=lambda: done.append("cache")),
+        forget_tools=lambda: done.append("tools"),
+    )
+    transport: Any = object.__new__(HttpClientTransport)
+    transport.lock, transport.state, transport._keep_deadlines = threading.RLock(), found, lambda: None
+    transport.machine = SimpleNamespace(hold=lambda _: done.append("hold"), go_on=lambda _: done.append("go on"))
+    HttpClientTransport._person_waits(transport, 1, True)
+    assert done == ["hold"]
+    assert found.clock.stands
+    HttpClientTransport._person_waits(transport, 1, False)
+    assert done == ["hold", "go on", "cache", "tools"]
+    assert not found.clock.stands
 
 
 # Identities.

@@ -38,6 +38,8 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 class Door:
     """A protected server whose tokens are good, unless they are called otherwise; it counts what it verifies."""
 
+    revoked = False
+
     def __init__(self) -> None:
         self.verified: list[str] = []
         server = Server("files", auth=Protected(RESOURCE, verify=self._check))
@@ -45,7 +47,7 @@ class Door:
 
     def _check(self, token: str) -> Grant | None:
         self.verified.append(token)
-        return Grant(ISSUER, subject=token) if token.startswith("good") else None
+        return Grant(ISSUER, subject=token) if token.startswith("good") and not self.revoked else None
 
     def admit(self, token: str) -> TransportInfo | HttpResponse | Verification:
         return self.guard.admit(TransportInfo({"authorization": f"Bearer {token}"}), "POST", "", below=False)
@@ -129,6 +131,23 @@ def test_a_token_is_good_until_it_ends_and_not_in_that_moment(monkeypatch: pytes
     assert entered.access.holds()
     now[0] = 1010.0
     assert not entered.access.holds()
+
+
+def test_the_log_says_why_a_stream_ends(caplog: pytest.LogCaptureFixture) -> None:
+    door = Door()
+    entered = door.enter("good")
+    assert isinstance(entered, TransportInfo)
+    token: Any = entered.access._token  # type: ignore[union-attr]
+    door.guard._check_again(token, None)
+    assert entered.access is not None
+    assert entered.access.holds()
+    assert logged(caplog) == []
+    door.revoked = True
+    door.guard._check_again(token, None)
+    assert not entered.access.holds()
+    (line,) = logged(caplog)
+    assert line.startswith("a request was refused: a stream ends: ")
+    assert isinstance(door.admit("good"), Verification), "it is not known any more"
 
 
 def test_a_head_of_an_unknown_token_is_looked_at_each_time() -> None:

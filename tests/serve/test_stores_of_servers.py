@@ -70,6 +70,16 @@ def test_what_cannot_be_a_store_is_refused_when_the_server_is_made(settings: dic
         Server("shop", **settings)
 
 
+def test_what_cannot_be_a_store_is_refused_when_it_is_named_later(tmp_path: Path) -> None:
+    server = Server("shop")
+    with pytest.raises(LinkspanError, match="a store is given as memory:"):
+        server.sharing.use("mysql://host")
+    server.sharing.use(f"sqlite://{tmp_path}/store.db")
+    assert server.is_shared
+    assert isinstance(server.store, SqliteStore)
+    server.store.close()
+
+
 def test_a_missing_package_is_named_when_the_server_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     for package, name in (("redis", "redis"), ("psycopg", "postgresql"), ("nats", "nats")):
         monkeypatch.setitem(sys.modules, package, None)
