@@ -179,11 +179,15 @@ def _output(place: str, old: JSON, new: JSON) -> Iterator[ContractChange]:
             "C54" if old is None else "C08", place, f"the output schema is {'new' if old is None else 'gone'}"
         )
         return
-    for each in differences(old, new):
+    found = differences(old, new)
+    gone = {each.path for each in found if each.kind in ("removed", "ignored")}
+    for each in found:
         is_unexpected = (each.kind, each.effect) in (("added", "wider"), ("required", "unknown"))
         if is_unexpected:  # members without a name were refused
             yield ContractChange("C07", place, f"result {shown(each.path)}: {each.words}")
-        elif each.kind != "order":
+        elif each.path in gone and each.kind != "optional":
+            yield ContractChange("C06", place, f"result {shown(each.path)}: is gone")
+        elif each.path not in gone and each.kind != "order":
             yield _judged(place, each, _OUTPUT, "result", narrower="C55", wider="C07")
 
 
