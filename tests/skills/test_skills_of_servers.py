@@ -125,7 +125,8 @@ def test_the_hints_for_caches_are_those_of_the_server_in_the_revision_that_has_t
     server = Server(extensions=[Skills(folder)], ttl_ms=5000, cache_scope="public")
     for revision, hints in (("2025-11-25", (None, None)), ("2026-07-28", (5000, "public"))):
         with SyncClient(server, protocol_version=revision) as client:
-            for method, params in (("skills/list", {}), ("skills/get", {"uri": PDF_URI})):
+            directory = ("resources/directory/read", {"uri": "skill://pdf"})
+            for method, params in (("skills/list", {}), ("skills/get", {"uri": PDF_URI}), directory):
                 found: Any = client.request(method, params)
                 assert (found.get("ttlMs"), found.get("cacheScope")) == hints
 

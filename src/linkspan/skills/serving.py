@@ -98,7 +98,9 @@ class Skills:
             lists=(SKILLS,),
             methods={
                 "skills/get": ExtensionMethod(params=GetSkillParams, begin=self._get, about=SKILLS, cached=True),
-                "resources/directory/read": ExtensionMethod(params=DirectoryParams, begin=self._list, among=SKILLS),
+                "resources/directory/read": ExtensionMethod(
+                    params=DirectoryParams, begin=self._list, among=SKILLS, cached=True
+                ),
             },
             attach=self._attach,
             needs_declaration=False,  # only servers declare it

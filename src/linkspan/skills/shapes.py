@@ -106,6 +106,9 @@ class DirectoryResult(Wire, frozen=True):
 
     resources: list[Resource]
     next_cursor: str | None = None
+    ttl_ms: float | None = None
+    """With `cache_scope`: not of the specification, but a client of the TypeScript SDK reads no result without them."""
+    cache_scope: str | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
 
