@@ -355,7 +355,7 @@ BOUNDS = {
     "calls over handle_json": 26,
     'calls over run("http")': 50,
     'calls over run("http") in a session': 65,
-    "calls of an HTTP client": 103,
+    "calls of an HTTP client": 100,
     "calls for a task on SQLite": 450,
     "calls for a progress notification": 13,
     "calls for a change": 12,

@@ -344,6 +344,9 @@ def _wrong_media(kind: str | None, accept: str | None) -> tuple[int, str] | None
 def _by_name(raw: RawHeaders) -> dict[str, str] | None:
     """Return headers by name; None if one that safety depends on is there twice."""
     lines = [(name.decode("latin-1").lower(), value.decode("latin-1").strip()) for name, value in raw]
+    found = dict(lines)
+    if len(found) == len(lines):  # none came twice, as nearly always
+        return found
     names = [name for name, _ in lines]
     return None if names.count("host") > 1 or names.count("origin") > 1 else join_lines(lines)
 

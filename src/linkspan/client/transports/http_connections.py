@@ -369,7 +369,10 @@ class HttpConnection:
         self.status = self._parser.get_status_code()
         if self.status < 200:
             return
-        headers = self.headers = join_lines(dict.fromkeys(self._lines))
+        headers = dict(self._lines)
+        if len(headers) < len(self._lines):
+            headers = join_lines(dict.fromkeys(self._lines))
+        self.headers = headers
         self.answered = True
         self._until_eof = "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "")
         if coding := headers.get("content-encoding", ""):
