@@ -99,6 +99,50 @@ def test_what_waits_is_counted_until_it_ends_whatever_comes_of_it() -> None:
     assert door.guard._waiting == 0
 
 
+class Exchange:
+    """Exchanges each token for one that lives for some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.asked: list[str] = []
+
+    def token(self, _token: str, audience: str, _scopes: object, _now: float) -> Any:
+        self.asked.append(audience)
+        return f"{audience} {len(self.asked)}", self.seconds
+        yield
+
+
+def exchanged(door: Door, audience: str) -> str:
+    flow: Any = door.guard.exchange("token", b"digest", audience, ())
+    with pytest.raises(StopIteration) as stop:
+        next(flow)
+    found: str = stop.value.value
+    return found
+
+
+def test_an_exchanged_token_is_exchanged_anew_a_minute_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(guarding, "time", SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic))
+    door = Door()
+    door.guard.protected.exchange = exchange = Exchange(90.0)  # type: ignore[assignment]
+    for at, found in ((1000.0, "a 1"), (1029.9, "a 1"), (1030.0, "a 2"), (1059.9, "a 2"), (1060.0, "a 3")):
+        now[0] = at
+        assert exchanged(door, "a") == found
+    exchange.seconds = 60.0
+    assert exchanged(door, "b") == "b 4"
+    assert exchanged(door, "b") == "b 5"
+
+
+def test_of_many_exchanged_tokens_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarding, "_KNOWN", 2)
+    door = Door()
+    door.guard.protected.exchange = exchange = Exchange(3600.0)  # type: ignore[assignment]
+    for audience in ("a", "b", "a", "b", "c", "b", "c", "a"):
+        exchanged(door, audience)
+    assert exchange.asked == ["a", "b", "c", "a"]
+    assert len(door.guard._exchanged) == 2
+
+
 def test_the_log_has_twenty_refusals_of_a_minute(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
