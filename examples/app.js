@@ -2,10 +2,11 @@
 // their views, which may load nothing.
 //
 // request(method, params) resolves to the host's result, notify(method, params) tells the host something, on[method] is called with
-// what the host tells, and begin(name) comes first.
+// what the host tells, tellModel(text) tells the model something where the host offers that, and begin(name) comes first.
 
 const waiting = new Map();
 const on = {};
+let offers = {};
 const post = (message) => parent.postMessage({ jsonrpc: "2.0", ...message }, "*");
 const notify = (method, params = {}) => post({ method, params });
 const request = (method, params) =>
@@ -14,6 +15,9 @@ const request = (method, params) =>
     waiting.set(id, { resolve, reject });
     post({ id, method, params });
   });
+const tellModel = async (text) => {
+  if (offers.updateModelContext) await request("ui/update-model-context", { content: [{ type: "text", text }] });
+};
 addEventListener("message", ({ source, data }) => {
   if (source !== parent || !data || data.jsonrpc !== "2.0") return;
   if (data.method === "ui/resource-teardown") post({ id: data.id, result: {} });
@@ -30,6 +34,7 @@ on["ui/notifications/host-context-changed"] = wear;
 async function begin(name) {
   const appInfo = { name, version: "1.0.0" };
   const greeting = await request("ui/initialize", { protocolVersion: "2026-01-26", appInfo, appCapabilities: {} });
+  offers = greeting.hostCapabilities ?? {};
   wear(greeting.hostContext ?? {});
   notify("ui/notifications/initialized");
   const grown = () => notify("ui/notifications/size-changed", { height: document.documentElement.offsetHeight });

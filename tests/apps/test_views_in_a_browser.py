@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,4 +92,45 @@ def test_the_map_of_ferries_is_drawn_and_tells_the_model_what_was_chosen(browser
             "(messages) => messages.forEach((each) => view.post(each))", preview.show(lambda b: b.tear_down())
         )
         until(page, lambda: any(isinstance(each, ViewClosed) for each in preview.happened))
+        page.close()
+
+
+class _Little:
+    """A host that offers no `ui/update-model-context`, as the Inspector does not."""
+
+    def __init__(self, preview: Preview) -> None:
+        self.preview = preview
+        self.view = preview.view
+        self.methods: list[str] = []
+
+    def receive(self, text: str) -> list[Any]:
+        self.methods.append(json.loads(text).get("method", ""))
+        sent: list[Any] = self.preview.receive(text)
+        for each in sent:
+            each.get("result", {}).get("hostCapabilities", {}).pop("updateModelContext", None)
+        return sent
+
+
+def test_the_form_books_where_the_host_has_no_context_for_the_model(browser: Any, pages: Pages) -> None:
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        from ticket_form import server
+    finally:
+        sys.path.remove(str(EXAMPLES))
+    with SyncClient(server) as client:
+        tool = next(each for each in client.list_tools() if each.name == "offer")
+        preview = Preview.open(
+            client, tool, {"people": 2}, client.call_tool("offer", {"people": 2}), allow=lambda _: True
+        )
+        host = _Little(preview)
+        page = opened(browser, pages, host)
+        frame = page.frame_locator("iframe").frame_locator("iframe")
+        frame.locator("input[name=name]").fill("Ada")
+        frame.get_by_role("button").click()
+        until(page, lambda: frame.locator("output").inner_text())
+        until(page, lambda: frame.get_by_role("button").is_disabled())
+        page.wait_for_timeout(200)  # for what may come after the booking
+        assert "Ada" in frame.locator("output").inner_text()
+        assert "tools/call" in host.methods
+        assert "ui/update-model-context" not in host.methods
         page.close()
