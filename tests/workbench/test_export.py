@@ -8,6 +8,8 @@ from pathlib import Path
 from test_bench import harbour
 
 from benches import desk
+from linkspan import SyncClient
+from linkspan.testing import Player
 from linkspan.testing.recorder import parse_transcript
 from linkspan.wire.redaction import Redactor
 from linkspan.workbench.events import EventLog
@@ -27,6 +29,14 @@ def test_what_has_happened_is_a_transcript_with_the_log_in_comments() -> None:
     calls = [each["params"]["arguments"] for each in messages if each.get("method") == "tools/call"]  # type: ignore[call-overload, index]
     assert calls == [{"port": "Oban"}]  # that of the other revision was another conversation
     assert any("server ready" in line for line in text.splitlines() if line.startswith("# "))
+
+
+def test_what_is_saved_can_be_played(tmp_path: Path) -> None:
+    with desk(harbour()) as found:
+        found.call("tide", {"port": "Oban"})
+        (tmp_path / "dev.transcript").write_bytes(found.send("GET", "/api/transcript")[2])
+    with SyncClient(Player(tmp_path / "dev.transcript")) as client:
+        assert client.call_tool("tide", {"port": "Oban"}).structured == {"port": "Oban", "days": 1}
 
 
 def test_what_is_saved_has_no_secrets() -> None:
