@@ -318,6 +318,15 @@ def test_a_token_goes_to_the_server_alone_and_into_no_report(site: Site) -> None
     assert not any((each.message or {}).get("method") == "tools/call" for each in seen)
 
 
+def test_a_page_asks_without_the_token_before_it_posts(site: Site) -> None:
+    def way(sent: Sent) -> Reply | None:
+        refused = sent.method == "OPTIONS" and "authorization" not in sent.headers
+        return Reply(401, {"WWW-Authenticate": "Bearer"}) if refused else None
+
+    site.way = way
+    assert wrong(of_url(site.url, {"Authorization": "Bearer secret-token"}, HOSTS)) == ["D23"]
+
+
 # With clients that are registered.
 
 

@@ -82,7 +82,10 @@ class Web:
     """Requests to one URL and what belongs to it."""
 
     def __init__(self, url: str, headers: Mapping[str, str] = _NO_HEADERS, *, seconds: float = math.inf) -> None:
-        """`headers` go with each request to the host of `url`, and to no other; all requests take some `seconds` at most."""
+        """`headers` go with each request to the host of `url` but OPTIONS, and to no other host.
+
+        All requests take some `seconds` at most. OPTIONS is what a browser sends before a page's request, without its token.
+        """
         self.url = url
         self._end = monotonic() + seconds
         self._headers = headers
@@ -113,7 +116,8 @@ class Web:
         Raises: OutOfTime.
         """
         parts = urlsplit(url)
-        sent = {"User-Agent": "linkspan-doctor", **(self._headers if parts[:2] == self._origin else {}), **headers}
+        own = self._headers if parts[:2] == self._origin and method != "OPTIONS" else _NO_HEADERS
+        sent = {"User-Agent": "linkspan-doctor", **own, **headers}
         began = monotonic()
         if began >= self._end:
             raise OutOfTime
