@@ -461,7 +461,7 @@ class Bench:
         except CallStopped:
             exchange.state = "stopped"
         except ClientError as error:
-            exchange.state, exchange.error = "error", self._described(error)
+            exchange.state, exchange.error = "error", _described(error)
         except Exception as error:  # what the person typed may be no such call at all
             exchange.state = "error"
             exchange.error = {"problem": self._redactor.text(f"{type(error).__name__}: {error}")}
@@ -511,17 +511,18 @@ class Bench:
     def _announce_crash(self, exchange: BenchCall) -> None:
         self._announce("call", f"{one_line(exchange.wanted.name, 60)}\n{exchange.report}")
 
-    def _described(self, error: ClientError) -> JSONObject:
-        names = ("problem", "code", "message", "data", "phase", "delivery", "hint", "exit_code", "signal")
-        found: JSONObject = {name: value for name in names if (value := getattr(error, name)) is not None}
-        if error.stderr:
-            found["stderr"] = error.stderr
-        return {"type": type(error).__name__, **found}
-
     def _run(self, target: Callable[..., object], *arguments: object) -> threading.Thread:
         thread = threading.Thread(target=target, args=arguments, name="linkspan-workbench", daemon=True)
         thread.start()
         return thread
+
+
+def _described(error: ClientError) -> JSONObject:
+    names = ("problem", "code", "message", "data", "phase", "delivery", "hint", "exit_code", "signal")
+    found: JSONObject = {name: value for name in names if (value := getattr(error, name)) is not None}
+    if error.stderr:
+        found["stderr"] = error.stderr
+    return {"type": type(error).__name__, **found}
 
 
 def _mark_words(mark: ItemMark) -> str:
