@@ -18,9 +18,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 HERE = Path(__file__).resolve()
 ROOT = HERE.parent.parent
@@ -45,11 +45,17 @@ def message(method: str, number: int | None = 1, **params: Any) -> bytes:
     return json.dumps(whole if number is None else {**whole, "id": number}).encode()
 
 
-CALL = message("tools/call", name="add", arguments={"a": 1, "b": 2}, _meta=META)
+CALL_PARAMS: dict[str, Any] = {"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": META}
+CALL = message("tools/call", **CALL_PARAMS)
 SESSION_CALL = message("tools/call", name="add", arguments={"a": 1, "b": 2})
 GREETING = message(
     "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "bench", "version": "1"}
 )
+
+
+def calls_in_lines(count: int) -> bytes:
+    """Return so many calls, each with an id of its own: one that repeats another's is refused while that runs."""
+    return b"".join(message("tools/call", 1000 + each, **CALL_PARAMS) + b"\n" for each in range(count))
 
 
 def make_server() -> Any:
@@ -76,6 +82,38 @@ def handle_json(count: int, _: str) -> None:
 
 def stdio(count: int, _: str) -> None:
     make_server().run("stdio")
+
+
+def middleware(count: int, _: str, *, layers: int = 1) -> None:
+    """The same inside a middleware that passes each call on."""
+    server = make_server()
+    for _each in range(layers):
+
+        @server.middleware(only=["tools/call"])
+        def look(call: Any) -> Generator[None, Any, Any]:
+            return (yield)
+
+    server.run("stdio")
+
+
+def two_middlewares(count: int, place: str) -> None:
+    middleware(count, place, layers=2)
+
+
+def dependency(count: int, _: str) -> None:
+    """The same with a dependency that is a plain function."""
+    from linkspan import Depends, Server
+
+    server = Server("bench")
+
+    def one() -> int:
+        return 1
+
+    @server.tool(inline=True)
+    def add(a: int, b: int, c: Annotated[int, Depends(one)]) -> int:
+        return a + b
+
+    server.run("stdio")
 
 
 def start(count: int, _: str) -> None:
@@ -178,8 +216,24 @@ def client_http(count: int, place: str) -> None:
 
 
 ROWS: dict[str, Callable[..., None]] = {
-    each.__name__: each for each in (handle_json, stdio, asgi, http, http_session, client, client_http, start)
+    each.__name__: each
+    for each in (
+        handle_json,
+        stdio,
+        dependency,
+        middleware,
+        two_middlewares,
+        asgi,
+        http,
+        http_session,
+        client,
+        client_http,
+        start,
+    )
 }
+
+OVER_STDIO = ("stdio", "dependency", "middleware", "two_middlewares", "start")
+"""The rows whose calls come by stdin."""
 
 
 # Counting.
@@ -191,17 +245,36 @@ def instructions(sources: Path, row: str, calls: int, place: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")
         tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-        done = subprocess.run(
+        with subprocess.Popen(
             [*tool, f"--log-file={report}", *command],
-            input=b"".join([CALL + b"\n"] * calls) if row in ("stdio", "start") else b"",
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(sources), "PYTHONHASHSEED": "0"},
-            check=False,
-        )
-        if done.returncode != 0:
-            raise SystemExit(f"{row} failed in {sources}: {done.stderr.decode()[-2000:]}")
+        ) as process:
+            if row in OVER_STDIO:
+                answer_all(process, calls)
+            _, said = process.communicate()
+        if process.returncode != 0:
+            raise SystemExit(f"{row} failed in {sources}: {said.decode()[-2000:]}")
         line = next(each for each in report.read_text().splitlines() if "refs:" in each)
     return int(line.rpartition(":")[2].strip().replace(",", ""))
+
+
+def answer_all(process: subprocess.Popen[bytes], calls: int) -> None:
+    """Send so many calls, and read as many results: a server whose input ends waits only a second for what it runs."""
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin is not None
+    assert stdout is not None
+
+    def send() -> None:
+        stdin.write(calls_in_lines(calls))
+        stdin.flush()
+
+    threading.Thread(target=send, daemon=True).start()
+    for _each in range(calls):
+        if b'"result"' not in stdout.readline():
+            raise SystemExit("a call failed")
 
 
 def cost(sources: Path, row: str, place: str) -> int:

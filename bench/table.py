@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import shutil
@@ -25,6 +26,7 @@ import client
 from peers import NEWER, Peers
 
 DOCS = ROOT / "docs"
+HERE = Path(__file__).parent
 OTHERS = ("FastMCP", "TypeScript", "Go", "Rust")
 CONNECTIONS = {1: "one connection", 16: "16 connections", 64: "64 connections"}
 FUNCTIONS = {
@@ -75,6 +77,8 @@ class Line:
 
 
 ON_NEWER = f"on Python {NEWER}, x Linkspan"
+WITH = {"context": "a `Context`", "dependency": "a dependency", "middleware": "a middleware"}
+"""What titles say of rows of `around.py`."""
 HEAD = ["", "Linkspan", "x its floor", ON_NEWER, "the official SDK, x Linkspan", "others, x Linkspan"]
 
 
@@ -233,6 +237,21 @@ class Parts:
             Line("distributions, plain install", "count", rows["plain"], unit=""),
             Line("distributions, with `[http]`", "count", rows["http"], unit=""),
         ]
+
+    def around(self) -> list[Line]:
+        """Measure what dependencies and middleware add to a call, in a process of its own; their floor is the call alone."""
+        program = [self._peers.http, str(HERE / "around.py"), str(self._rounds), str(self._calls(6400)), "--json"]
+        env = {**environment(program), "PYTHONPATH": str(ROOT / "src")}
+        found = json.loads(subprocess.run(program, check=True, capture_output=True, env=env).stdout)
+        lines: list[Line] = []
+        for kind, title in (("inline", "inline function"), ("def", "`def`, in a thread")):
+            rows = {name: Row(name, [], figures={"around": times}) for name, times in found[kind].items()}
+            floor = rows.pop("shortcut")
+            lines += [
+                Line(f"a call with {WITH.get(each.name, each.name)}, {title}", "around", each, floor)
+                for each in rows.values()
+            ]
+        return lines
 
     def instructions(self) -> list[Line]:
         """Count instructions of a call over stdio, which do not depend on what else the machine does."""
