@@ -149,3 +149,12 @@ def test_a_placeholder_and_the_page_have_the_same_line(mcp2):
     assert line is not None
     assert line in str(caught.value)
     assert line.partition(",")[0].removesuffix(", which") in part_for("mcp")
+
+
+@pytest.mark.parametrize(("flavour", "package"), [("mcp1", "fastmcp"), ("mcp2", "mcpserver")])
+def test_the_module_of_prompts_has_the_types_that_it_imports(flavour, package, request):
+    request.getfixturevalue(flavour)
+    from mcp import types
+
+    base = importlib.import_module(f"mcp.server.{package}.prompts.base")
+    assert (base.TextContent, base.ContentBlock) == (types.TextContent, types.ContentBlock)

@@ -85,6 +85,7 @@ mcp.server.fastmcp.prompts @1
     server.components: Prompt PromptManager
 mcp.server.fastmcp.prompts.base @1
     server.components: Message UserMessage AssistantMessage Prompt PromptArgument
+    types: ContentBlock Icon TextContent
     placeholders: SyncPromptResult=AnyValue PromptResult=AnyValue
 mcp.server.fastmcp.prompts.manager @1
     server.components: PromptManager
@@ -135,6 +136,7 @@ mcp.server.mcpserver.prompts @2
     server.components: Prompt PromptManager
 mcp.server.mcpserver.prompts.base @2
     server.components: Message UserMessage AssistantMessage Prompt PromptArgument
+    types: ContentBlock Icon TextContent
     placeholders: SyncPromptResult=AnyValue PromptResult=AnyValue
 mcp.server.mcpserver.prompts.manager @2
     server.components: PromptManager
