@@ -1,5 +1,7 @@
 """A handler that asks runs once, in both eras and over HTTP."""
 
+import asyncio
+
 import pytest
 from compat_kit import served, under
 
@@ -87,3 +89,29 @@ def test_who_cannot_be_asked_or_refuses_is_an_error_of_the_question(mcp1):
     with SyncClient(under(server), era="legacy", elicitation=lambda asked: None) as client:
         assert client.call_tool("greet").text == "cancel"
     assert len(seen) == 1
+
+
+def test_a_client_of_mcp_1_is_asked_to_open_a_page(mcp1):
+    from mcp.server.fastmcp import Context, FastMCP
+    from mcp.shared.memory import create_connected_server_and_client_session
+    from mcp.types import ElicitResult
+
+    server = FastMCP("x")
+    shown = []
+
+    async def open_page(ctx: Context) -> str:
+        return (await ctx.session.elicit_url("Log in", "https://a.example/", "one")).action
+
+    server.tool()(open_page)
+    open_page.__annotations__["ctx"] = Context
+
+    async def on_elicit(context, params):
+        shown.append((params.mode, params.url, params.elicitationId))
+        return ElicitResult(action="accept")
+
+    async def run():
+        async with create_connected_server_and_client_session(server, elicitation_callback=on_elicit) as session:
+            return (await session.call_tool("open_page", {})).content[0].text
+
+    assert asyncio.run(run()) == "accept"
+    assert shown == [("url", "https://a.example/", "")]

@@ -138,7 +138,10 @@ class ClientSession(AbstractAsyncContextManager["ClientSession"]):
         from linkspan.types.messages import ElicitResult
 
         kind = "ElicitRequestURLParams" if getattr(params, "mode", None) == "url" else "ElicitRequestFormParams"
-        answer = await self._asked(self._elicitation, kind, params)
+        asked = _wire(params)
+        if kind == "ElicitRequestURLParams":
+            asked.setdefault("elicitationId", "")  # the newest revision has none, and version 1 requires one
+        answer = await self._asked(self._elicitation, kind, asked)
         return ElicitResult(answer.action, dict(answer.content) if answer.content else None)
 
     async def _list_roots(self) -> Any:
