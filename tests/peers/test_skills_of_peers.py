@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cargo_programs import rust_program
-from npm_servers import INSTALLING, modern_node, node_modules
+from native_programs import BUILDING, native_program
+from npm_servers import modern_node, node_modules
 from pip_servers import python_with
 
 from linkspan import SyncClient
 from linkspan.skills import SyncClientSkills
 
-pytestmark = INSTALLING
+pytestmark = BUILDING
 
 HERE = Path(__file__).parent
 FILES = {
@@ -44,7 +44,7 @@ def typescript(folder: Path) -> list[str]:
 
 
 def rmcp(_: Path) -> list[str]:
-    return [rust_program("skills_rmcp")]
+    return [native_program("skills_rmcp")]
 
 
 PEERS = [fastmcp, typescript, rmcp]

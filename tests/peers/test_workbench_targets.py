@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from listening import listening
-from native_servers import BUILDING, BUILDS, native_server
+from native_programs import BUILDING, native_program
 from npm_servers import node_modules
 
 from benches import desk
@@ -36,8 +36,8 @@ REVISIONS = {**dict.fromkeys(CALLS, ("", "2025-11-25")), "mcp": ("2026-07-28", "
 
 
 def command(kind: str) -> list[str]:
-    if kind in BUILDS:
-        return [native_server(kind)]
+    if kind in ("go", "rust"):
+        return [native_program(kind)]
     if kind != "everything":
         if importlib.util.find_spec(kind) is None:
             pytest.skip(f"{kind} is not installed: pip install -e '.[peers]'")
