@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,43 @@ def test_the_first_run_writes_and_later_ones_compare(project: Path) -> None:
     assert (status, '+    "seats": "-3",' in text) == (1, True), text
     assert run(project, "--linkspan-snapshot=update", "--linkspan-lock=update", "-k", "result or contract")[0] == 0
     assert '"-3"' in (project / "__snapshots__" / "test_ferries-test_result-1.json").read_text()
+
+
+CRASHES = """
+from linkspan import Server, SyncClient
+
+def test_elsewhere(mcp):
+    assert not mcp.call_tool("sink").is_error
+
+def test_here():
+    server = Server("here")
+
+    @server.tool
+    def sail() -> str:
+        return {}["wind"]
+
+    with SyncClient(server) as client:
+        assert not client.call_tool("sail").is_error
+"""
+
+
+def test_a_test_that_fails_shows_the_lines_of_the_author_that_crashed(project: Path) -> None:
+    (project / "ferries.py").write_text(SERVER + "\n\n@server.tool\ndef sink() -> str:\n    return str(1 / 0)\n")
+    (project / "test_ferries.py").write_text(CRASHES)
+    status, text = run(project, "--show-capture=no")
+    assert (status, "2 failed" in text) == (1, True)
+    assert "incident" not in text.replace("(incident", ""), "what is captured is shown together, or not at all"
+    status, text = run(project)
+    elsewhere, here = text.split("___ test_here ___")
+    for shown, line, what in (
+        (elsewhere, "return str(1 / 0)", "ZeroDivisionError: division by zero"),
+        (here, 'return {}["wind"]', "KeyError: 'wind'"),
+    ):
+        (section,) = re.findall(r"^-+ incident ([0-9A-F]{6}) -+$\n((?:(?!-{9}).*\n)*)", shown, re.MULTILINE)
+        incident, lines = section
+        assert f"(incident {incident})" in lines
+        assert lines.index(line) < lines.index(what)
+        assert "linkspan/" not in lines, "the frames of Linkspan are left out"
 
 
 def test_a_project_without_a_target_is_told_what_to_write(project: Path) -> None:

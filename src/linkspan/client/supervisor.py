@@ -450,7 +450,7 @@ class Supervisor:
         if callbacks.on_report is not None:
             self.application.queue.post(callbacks.on_report, report)
         elif report.traceback and callbacks.on_stderr is None:
-            _log.error("%s: %s", server, report, extra={"server": server})
+            _log.error("%s: %s", server, report, extra={"server": server, "incident": report.incident})
 
     def stream_restored(self, transport: ClientTransport, error: ClientError) -> None:
         """Tell the application, and those who listen that they may have missed something: what was kept may be old."""

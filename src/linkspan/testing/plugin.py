@@ -1,4 +1,4 @@
-"""The plugin of pytest: a client of the project's server, its contract, its snapshots, and checks of the protocol.
+"""The plugin of pytest: a client of the project's server, its contract, its snapshots, its crashes, and checks of the protocol.
 
 pytest loads it in each run of each project that has Linkspan installed.
 Law: nothing of Linkspan is imported before a test uses it.
@@ -6,14 +6,17 @@ Law: nothing of Linkspan is imported before a test uses it.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
 if TYPE_CHECKING:
+    import pluggy
+
     from linkspan.client.client import Client
     from linkspan.client.sync_client import SyncClient
 
@@ -22,6 +25,7 @@ _LOCK: Final = "linkspan_lock_file"
 _NO_TARGET: Final = (
     "name the server to test in the configuration of pytest: linkspan_target = server.py (a command, a URL)"
 )
+_INCIDENTS: Final = pytest.StashKey[list[logging.LogRecord]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +60,47 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         from linkspan.testing import check_items
 
         check_items.finish(session)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, None, None]:
+    """Keep the incidents that are logged while a test runs."""
+    kept, logger = _Incidents(), logging.getLogger("linkspan")
+    item.stash[_INCIDENTS] = kept.records
+    logger.addHandler(kept)
+    yield
+    logger.removeHandler(kept)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
+    """Show for each incident of a failed test the author's lines that led to it."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and (records := item.stash.get(_INCIDENTS, None)):
+        report.sections += [(f"incident {getattr(each, 'incident', '')}", _description(each)) for each in records]
+
+
+class _Incidents(logging.Handler):
+    """Keeps the log records of crashes of servers, in this process and in those that a client has started."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record that has the id of an incident."""
+        if getattr(record, "incident", None) is not None:
+            self.records.append(record)
+
+
+def _description(record: logging.LogRecord) -> str:
+    error = record.exc_info[1] if record.exc_info else None
+    if error is None:
+        return record.getMessage()
+    from linkspan.runtime.tracebacks import author_frames
+
+    return f"{record.getMessage()}\n{author_frames(error)}"
 
 
 def _target(config: pytest.Config) -> str:
