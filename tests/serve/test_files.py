@@ -274,6 +274,8 @@ def test_a_look_that_failed_answers_for_nobody_who_waited_for_it(docs: Path, mon
     failures, answers = iter([OSError(24, "Too many open files")] * 2), queue.SimpleQueue[Any]()
 
     def fail_twice(directory: Directory, most: int) -> Any:
+        if directory.root != os.path.realpath(docs):
+            return scan(directory, most)  # of a thread that an earlier test has left
         began.set()
         assert goes_on.wait(60)
         for problem in failures:

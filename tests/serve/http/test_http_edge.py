@@ -490,9 +490,10 @@ def test_the_headers_of_all_responses_are_those_of_now(same_ours: Edge) -> None:
     assert isinstance(app, DirectApp)
     for date in (b"one", b"two"):
         fixed = [(b"date", date)]
-        found = [app.head(200, (), fixed) for _ in range(2)]
-        assert found[0] is found[1]
-        assert found[0].endswith(b"date: " + date + b"\r\n")
+        made = [app.make_head(status, (), fixed) for status in (200, 202)]
+        assert made[0].endswith(b"date: " + date + b"\r\n")
+        assert app.heads == {(200, ()): made[0], (202, ()): made[1]}, "of another date, none is kept"
+        assert app.fixed is fixed
 
 
 def test_each_request_of_a_connection_has_its_own_version(same_ours: Edge) -> None:
