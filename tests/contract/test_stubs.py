@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from linkspan import Server, SyncClient, ToolError
 from linkspan.contract.snapshot import Snapshot, collected
@@ -81,6 +83,17 @@ def test_nothing_that_a_server_says_is_code() -> None:
     made(text)
     with pytest.raises(ValueError, match="is not a name for a class"):
         code(of(), "class")
+
+
+@given(st.text(st.sampled_from("\\\"'uNx{} \n\r\t\x00\x0c\u2028\ud800a"), max_size=30), st.integers(0, 105))
+@example("\\users", 99)
+def test_a_description_of_any_length_is_a_docstring(end: str, letters: int) -> None:
+    about = "a" * letters + end
+    tool = {"name": "t", "description": about, "inputSchema": {"properties": {"x": {"description": about}}}}
+    tree = ast.parse(code(of(tool, name=about)))
+    (method,) = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == "t"]
+    found = ast.get_docstring(method, clean=False) or ""
+    assert letters == 0 or found.startswith("a" * min(letters, 100))
 
 
 def test_the_code_is_clean_for_a_strict_checker(tmp_path: Path) -> None:

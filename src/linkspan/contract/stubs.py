@@ -266,8 +266,9 @@ def _escaped(letter: str) -> str:
 
 def _docstring(text: str) -> str:
     """Return a text of a server as a docstring, which it cannot leave."""
-    lines = revealed(text).replace("\\", "\\\\").replace('"""', "'''").strip().splitlines() or [""]
-    wrapped = [part for line in lines for part in (textwrap.wrap(line, _WIDTH) or [""])]
+    lines = revealed(text).strip().splitlines() or [""]
+    parts = (part for line in lines for part in (textwrap.wrap(line, _WIDTH) or [""]))
+    wrapped = [each.replace("\\", "\\\\").replace('"""', "'''") for each in parts]  # no cut is inside an escape
     if len(wrapped) == 1:
         only = wrapped[0]
         return f'"""{only}{" " if only.endswith(chr(34)) else ""}"""'
