@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from importlib import import_module
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 import linkspan
-from linkspan import Context, Server, ToolResult
+from linkspan import Context, HttpPolicy, Server, ToolResult
 from linkspan.auth import ApiKeys, Introspection, Jwt, OAuth, Protected
 from linkspan.flows.client_errors import NO_ORIGIN
 from linkspan.flows.tool_results import read_head
@@ -24,6 +25,13 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGES = ["coming-from-fastmcp.md", "coming-from-mcp.md"]
 ROW = re.compile(r"^\| (`.+?) \| (.+?) \|$", re.M)
 CODE = re.compile(r"`([^`]+)`")
+
+
+def test_advice_on_the_first_transport_can_be_followed() -> None:
+    paths = [ast.literal_eval(path) for line in SERVER.values() for path in re.findall(r"http_sse=([^)]+)\)", line)]
+    assert len(paths) == 2
+    for path in paths:
+        assert HttpPolicy(http_sse=path).http_sse == path
 
 
 def rows() -> list[tuple[str, str, str]]:

@@ -38,11 +38,11 @@ SERVER: Final[Mapping[str, str]] = {
     "read_resource": "client.read_resource(uri), with `SyncClient(server) as client`",
     "run_async": "await server.serve()",
     "run_http_async": "await server.serve('http', port=...)",
-    "run_sse_async": "await server.serve('http', http_sse=True)",
+    "run_sse_async": "await server.serve('http', http_sse='/sse')",
     "run_stdio_async": "await server.serve()",
     "run_streamable_http_async": "await server.serve('http', port=...)",
     "session_manager": "leave it out: server.asgi() has no session manager",
-    "sse_app": "server.asgi(http_sse=True)",
+    "sse_app": "server.asgi(http_sse='/sse')",
     "streamable_http_app": "server.asgi(path='/mcp')",
 }
 """What servers of other SDKs have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -123,6 +124,12 @@ MEDIA: list[tuple[dict[str, str], int | None]] = [
     ({"content-type": "application/json", "accept": "text/html"}, 406),
     ({"content-type": "text/plain", "accept": "text/html"}, 415),
 ]
+
+
+@pytest.mark.parametrize("path", [True, False, "", "/", "//", b"/sse"], ids=repr)
+def test_a_path_of_pairs_that_is_none_is_refused_where_it_is_written(path: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"http_sse must be a path such as '/sse', got {path!r}")):
+        HttpPolicy(http_sse=path)
 
 
 @pytest.mark.parametrize(("headers", "status"), MEDIA, ids=str)
