@@ -126,7 +126,8 @@ def test_while_the_user_is_asked(there: Era, here: Era) -> None:
         if there == "legacy":
             until(lambda: recording.cancelled)
     assert recording.ran == ["ask"]
-    assert recording.cancelled == (["ask"] if there == "legacy" else [])
+    # Nobody cancels a modern one: it ends with the time for its answer, or with the connection.
+    assert recording.cancelled in ([["ask"]] if there == "legacy" else [[], ["ask"]])
 
 
 def test_a_question_whose_call_was_cancelled_makes_room_at_once() -> None:

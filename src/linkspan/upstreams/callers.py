@@ -202,6 +202,8 @@ class UpstreamCaller:
         self._waiting: ViewOnItsWay | None = None
         self._is_late = False
         self._is_listing = self._lists_again = False
+        self._awaits_token = False
+        """Whether its lists are to be asked for as soon as a request brings a token."""
         self._listed_at = 0.0
         self._closed = False
         self._connections = 0
@@ -249,17 +251,17 @@ class UpstreamCaller:
 
     # What it sees.
 
-    def introduction(self) -> ViewOnItsWay | None:
+    def introduction(self, request: Request) -> ViewOnItsWay | None:
         """Return what has to be waited for before it is known what the server is."""
-        found = self.view(None)
+        found = self.view(request)
         return Introduction(found) if isinstance(found, ViewOnItsWay) else None
 
-    def view(self, request: Request | None) -> CallerView | ViewOnItsWay | None:
+    def view(self, request: Request) -> CallerView | ViewOnItsWay | None:
         """Return what the caller sees, what has to be waited for, or None where it did not come in time."""
         self.used = time.monotonic()
         if self.shown is not None:
-            if self._is_stale():
-                self._list()
+            if self._awaits_token or self._is_stale():
+                self._list(request)
             return self.shown
         with self._lock:
             waiting, is_late = self._waiting, self._is_late
@@ -295,11 +297,15 @@ class UpstreamCaller:
 
     def _list(self, request: Request | None = None) -> None:
         """Ask for all lists, unless that is under way; with the rights of a request, where requests have their own."""
+        lacks_token = self._home.asks_for_tokens and self.token is None
         with self._lock:
             if self._closed or self._is_listing:
                 return
+            self._awaits_token = lacks_token and request is None
+            if self._awaits_token:
+                return
             self._is_listing = True
-        if request is None or self.token is not None or not self._home.asks_for_tokens:
+        if request is None or not lacks_token:
             self.client.connect(self._connected)
             return
         find = partial(self._list_with, request)

@@ -203,7 +203,7 @@ class Upstream:
         if isinstance(params, InitializeParams):
             peer = structs.replace(peer, capabilities=params.capabilities or {})
         caller = self._callers.admitted(key, peer)
-        return caller.introduction() if caller is not None else None
+        return caller.introduction(request) if caller is not None else None
 
     def _key_of(self, request: Request) -> Hashable | RefusedView:
         if self.is_shared:
