@@ -266,7 +266,7 @@ class EndpointProtocol(HttpToolsProtocol):
         elif not self.flow.write_paused:
             if self._phase == "body":
                 self._app.bodies.expire(now)
-            elif waited >= self._patience.get(self._phase, inf):
+            elif self._pending is None and waited >= self._patience.get(self._phase, inf):
                 self._batch.close(self.transport)
 
     # One request after the other.

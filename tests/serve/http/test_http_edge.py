@@ -6,6 +6,7 @@ is missing.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import logging
@@ -16,6 +17,8 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import httptools
@@ -852,6 +855,39 @@ def test_a_reader_that_leaves_too_much_loses_its_call_and_its_connection(edge: C
     with suppress(ConnectionResetError):
         while client.socket.recv(1_000_000):  # what was written before, and then its end
             continue
+
+
+def test_a_connection_is_not_idle_while_a_token_is_verified(
+    ours: Callable[..., Edge], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ours(timeout_keep_alive=1)
+    app = server.serving._app
+    assert isinstance(app, DirectApp)
+    began, good = threading.Event(), threading.Event()
+
+    class Slow:
+        def admit(self, facts: Any, *_: object, **__: object) -> Any:
+            return SimpleNamespace(awaited=partial(self.awaited, facts))
+
+        async def awaited(self, facts: Any) -> Any:
+            began.set()
+            await asyncio.to_thread(good.wait, 60)
+            return facts
+
+        def good_until(self, _: object) -> float:
+            return 0.0
+
+    client = server.send(request())
+    assert client.answers(1)[0][0] == 200
+    monkeypatch.setattr(app, "guard", Slow())
+    client.send(request().replace(b"\r\n\r\n", b"\r\nx-new: 1\r\n\r\n", 1))  # so that its head is looked at
+    assert began.wait(60)
+    (protocol,) = server.serving.server_state.connections
+    looked = threading.Event()
+    protocol.loop.call_soon_threadsafe(lambda: (protocol.handle_timeouts(time.monotonic() + 1000), looked.set()))
+    assert looked.wait(60)
+    good.set()
+    assert client.answers(2)[1][0] == 200
 
 
 @pytest.mark.parametrize("chunked", [False, True])
