@@ -28,7 +28,7 @@ from linkspan import (
     TextContent,
     ToolError,
 )
-from linkspan.revisions.neutral import Outcome
+from linkspan.revisions.neutral import OWN_METHODS, Outcome
 from linkspan.types.messages import ListToolsResult
 
 Steps = Generator[Call | None, Any, Outcome | None]
@@ -417,9 +417,10 @@ class TestRefused:
         with pytest.raises(RegistrationError, match="is an async generator: write `def` with a `yield`"):
             shop().middleware(mistaken)
 
-    def test_a_method_without_a_handler(self) -> None:
-        with pytest.raises(RegistrationError, match="ping has no handler to surround"):
-            shop().middleware(only=["ping"])(look)
+    @pytest.mark.parametrize("method", [*sorted(OWN_METHODS), "server/discover", "subscriptions/listen"])
+    def test_a_method_without_a_handler(self, method: str) -> None:
+        with pytest.raises(RegistrationError, match=f"{method} has no handler to surround"):
+            shop().middleware(only=[method])(look)
 
     def test_a_text_in_place_of_methods(self) -> None:
         with pytest.raises(RegistrationError, match="only="):

@@ -44,7 +44,16 @@ from linkspan.core.params import AnyParams, AnyRequest, HasMeta, ToolCall, read_
 from linkspan.core.waiting import Batches, HeldRequests, ServerChange, Subscriptions, goodbye, untagged
 from linkspan.errors import INVALID_REQUEST, LocalProtocolError, RemoteProtocolError
 from linkspan.revisions.modern import NO_ENVELOPE, Envelope, read_envelope
-from linkspan.revisions.neutral import NO_FACTS, OWN_METHODS, InputRequired, Outcome, Request, TransportInfo, stay
+from linkspan.revisions.neutral import (
+    ANSWERED_BY_CONNECTIONS,
+    NO_FACTS,
+    OWN_METHODS,
+    InputRequired,
+    Outcome,
+    Request,
+    TransportInfo,
+    stay,
+)
 from linkspan.revisions.stepdown import encode_as
 from linkspan.types.base import ABSENT, JSON, Wire
 from linkspan.types.messages import CancelledParams, InputParams, ListenParams
@@ -69,8 +78,6 @@ if TYPE_CHECKING:
 
 _CLOSING = "the server is closing"
 _NO_INPUT: Final = InputParams()
-_OWN_METHODS: Final = OWN_METHODS | {"server/discover", "subscriptions/listen"}
-"""What a connection answers itself; in the modern era, only what a session does not."""
 _MEMORABLE: Final = 2048
 """Bytes of an envelope that is kept."""
 _data_of: Final[Callable[[Delivery], bytes | None]] = attrgetter("data")
@@ -478,7 +485,7 @@ class ServerConnection:
             self._answer(request, partial(not_initialized, self.served), events)
         elif method not in peer.revision.requests and not self._server.adds(method, peer.revision):
             self._answer(request, partial(method_not_found, method), events)
-        elif method in _OWN_METHODS and not (is_modern and method in OWN_METHODS):
+        elif method in ANSWERED_BY_CONNECTIONS and not (is_modern and method in OWN_METHODS):
             self._begin_own(request, events)
         elif self._streams and len(self._calls) >= self.limits.max_running:
             self._hold(request, events)

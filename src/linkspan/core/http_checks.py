@@ -556,8 +556,8 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.page not in (True, False, "direct", None):
             raise ValueError(f"page must be True, False, 'direct' or None, got {self.page!r}")
-        path: object = self.http_sse
-        if path is not None and not (isinstance(path, str) and path.strip("/")):
+        path = self.http_sse
+        if path is not None and not (isinstance(path, str) and path.strip("/")):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"http_sse must be a path such as '/sse', got {path!r}")
         for name in self.__struct_fields__:
             value = getattr(self, name)

@@ -41,6 +41,9 @@ PING = "ping"
 OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """What a handshake session answers itself."""
 
+ANSWERED_BY_CONNECTIONS = OWN_METHODS | {"server/discover", "subscriptions/listen"}
+"""What a connection answers itself, with its session or without."""
+
 NOTHING: Mapping[str, JSON] = MappingProxyType({})
 """An empty mapping that cannot be filled."""
 

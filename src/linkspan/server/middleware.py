@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError, RemoteProtocolError
-from linkspan.revisions.neutral import NOTHING, Encoded, InputRequired, Outcome, Request
+from linkspan.revisions.neutral import ANSWERED_BY_CONNECTIONS, NOTHING, Encoded, InputRequired, Outcome, Request
 from linkspan.schema.annotations import (
     is_async_generator_function,
     is_coroutine_function,
@@ -104,8 +104,6 @@ Middleware: TypeAlias = Callable[..., object]
 
 _NO_ARGUMENTS: Final = object()
 _ANSWERS: Final = (Wire, Encoded, Raw, InputRequired, RemoteProtocolError)
-_INSIDE: Final = ("initialize", "ping", "server/discover", "logging/setLevel", "subscriptions/listen")
-"""Requests that connections answer themselves."""
 
 
 @runtime_checkable
@@ -139,7 +137,7 @@ def compile_layer(function: Middleware, only: Collection[str], *, blocking: bool
         raise RegistrationError(
             f"middleware {name_of(function)}: only= takes a list, such as ['tools/list'], not {only!r}"
         )
-    unreachable = next((method for method in only if method in _INSIDE), None)
+    unreachable = next((method for method in only if method in ANSWERED_BY_CONNECTIONS), None)
     if isinstance(only, str) or unreachable is not None:
         problem = f'write only=("{only}",)' if isinstance(only, str) else f"{unreachable} has no handler to surround"
         raise RegistrationError(f"middleware {name_of(function)}: {problem}")
