@@ -347,6 +347,31 @@ def test_a_stream_that_cannot_be_opened_is_refused(extra: dict[str, str], status
     assert refused(send(endpoint, headers | EVENTS | extra, method="GET")) == (status, INVALID_REQUEST)
 
 
+@pytest.mark.parametrize(
+    ("accept", "opens"),
+    [("*/*", True), ("text/*", True), ("Text/Event-Stream", True), (None, True), ("text/event-stream;q=0", False)],
+    ids=str,
+)
+def test_a_stream_of_a_session_opens_for_what_that_of_a_pair_does(accept: str | None, opens: bool) -> None:
+    endpoint = serve(http_sse="/sse")
+    session, headers = session_of(endpoint)
+    pair, own = {}, {name: value for name, value in headers.items() if name != "accept"}
+    if accept is not None:
+        pair["accept"] = own["accept"] = accept
+    ours, theirs = send(endpoint, own, method="GET"), send(endpoint, pair, method="GET", url=SSE)
+    if opens:
+        assert (ours.owner, type(theirs.owner)) == (session, Pair)
+    else:
+        assert refused(ours) == refused(theirs) == (406, INVALID_REQUEST)
+
+
+def test_a_pair_opens_unless_html_is_wanted() -> None:
+    endpoint = serve(http_sse="/sse", page=shown)
+    assert taken(send(endpoint, {"accept": "Text/HTML"}, method="GET", url=SSE).exchange)[0] == 200
+    both = {"accept": "text/event-stream, text/html;q=0"}
+    assert isinstance(send(endpoint, both, method="GET", url=SSE).owner, Pair)
+
+
 def shown(url: str, _: TransportInfo) -> BrowserPage:
     return BrowserPage(url.encode(), [("content-type", "text/html")])
 

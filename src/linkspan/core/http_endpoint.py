@@ -361,7 +361,7 @@ class Endpoint:
     def _get(self, request: Arrived) -> Opened:
         wanted = request.headers.get("accept") or ""
         if SESSION_HEADER not in request.headers:
-            if self._is_pair(request.url) and "text/html" not in wanted:
+            if self._is_pair(request.url) and not wants_page(wanted):
                 return self._open_pair(request)
             if self._page is not None and wants_page(wanted) and self.gate.shows_page(request.headers):
                 page = self._page(request.url, request.facts)
@@ -380,7 +380,7 @@ class Endpoint:
 
     def _no_stream(self, request: Arrived) -> Opened | None:
         """Return why a GET gets no stream, if that can be seen without its session."""
-        if EVENTS not in (request.headers.get("accept") or ""):
+        if not accepts(request.headers.get("accept"), EVENTS):
             return request.refuse(406, _error(_NO_EVENTS))
         return request.busy(503, _FULL, 5) if self.streams.is_full else None
 
