@@ -275,6 +275,9 @@ class TestRefused:
             ({"processes": 2}, "add isolated=True"),
             ({"isolated": True, "concurrency": 2}, "write processes="),
             ({"inline": True, "timeout": 1}, "leave inline=True out"),
+            ({"max_waiting": 5}, "max_waiting= bounds the calls that wait for their turn: add concurrency="),
+            ({"max_waiting": 5, "timeout": 1}, "add concurrency="),
+            ({"max_waiting": 5, "isolated": True}, "leave max_waiting= out"),
         ],
     )
     def test_limits_that_make_no_sense(self, limits: dict[str, Any], advice: str) -> None:

@@ -19,7 +19,7 @@ from linkspan.schema.parameters import Decoded, Parameters
 from linkspan.server.context import Context
 from linkspan.server.handlers import Function, Handler, describe
 from linkspan.server.limits import CallLimits, IsolatedCall, Isolation
-from linkspan.server.tools import BoundTool, ToolInfo
+from linkspan.server.tools import MAX_WAITING, BoundTool, ToolInfo
 from linkspan.types.base import UNSET
 from linkspan.types.messages import CallToolResult
 
@@ -61,6 +61,10 @@ def _check_limits(name: str, info: ToolInfo) -> None:
         problem = (
             "isolated=True runs as many calls at once as there are processes: write processes= in place of concurrency="
         )
+    elif info.isolated and info.max_waiting != MAX_WAITING:
+        problem = "max_waiting= does not bound the calls that wait for a process: leave max_waiting= out"
+    elif info.concurrency is None and info.max_waiting != MAX_WAITING:
+        problem = "max_waiting= bounds the calls that wait for their turn: add concurrency="
     if problem is not None:
         raise RegistrationError(f"{name}: {problem}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypedDict, TypeGuard, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypedDict, TypeGuard, Unpack, cast
 
 import msgspec
 from msgspec import Raw
@@ -92,6 +92,10 @@ class PromptDefinition(Description, total=False):
     arguments: Sequence[PromptArgument] | None
 
 
+MAX_WAITING: Final = 100
+"""How many calls of a tool with `concurrency=` wait for their turn unless it says another number."""
+
+
 class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     """All that describes a tool beside its function, however the tool was written."""
 
@@ -118,7 +122,7 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a call may take."""
     concurrency: int | None = None
     """How many calls run at once; None for as many as come."""
-    max_waiting: int = 100
+    max_waiting: int = MAX_WAITING
     """How many calls wait for their turn; further ones are refused."""
     isolated: bool = False
     """Run it in a process of its own."""
@@ -135,7 +139,7 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.isolated or any(getattr(self, name) != default for name, default in _NO_LIMITS.items())
 
 
-_NO_LIMITS = {"timeout": None, "concurrency": None, "processes": 1, "memory": None}
+_NO_LIMITS = {"timeout": None, "concurrency": None, "max_waiting": MAX_WAITING, "processes": 1, "memory": None}
 
 
 class ToolResponse:
