@@ -82,11 +82,14 @@ def end_child(ending: Ending, notes: queue.SimpleQueue[Note], number: int = 0) -
 
 @contextmanager
 def signals(notes: queue.SimpleQueue[Note]) -> Generator[None, None, None]:
-    """While it is entered on the main thread, signals become notes. One that is ignored stays ignored."""
+    """While it is entered on the main thread, signals become notes.
+
+    One that is ignored stays ignored, and a handler of C code stays: Python could not put it back.
+    """
     previous: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 previous[number] = signal.signal(number, lambda number, _: notes.put(("signal", number)))
     try:
         yield
