@@ -96,6 +96,28 @@ def test_a_description_of_any_length_is_a_docstring(end: str, letters: int) -> N
     assert letters == 0 or found.startswith("a" * min(letters, 100))
 
 
+@pytest.mark.parametrize("word", ["none", "true", "false"])
+def test_no_class_has_the_name_of_a_constant(word: str) -> None:
+    shape = {"type": "object", "properties": {"x": {"type": "string"}}}
+    tool = {
+        "name": "t",
+        "inputSchema": {"properties": {"a": {"$ref": f"#/$defs/{word}"}}, "$defs": {word: shape}},
+    }
+    found = made(code(of(tool, name=word)))
+    assert {f"{word.title()}2", f"{word.title()}3"} <= {*found}
+
+
+def test_a_tool_is_not_covered_by_the_client_that_is_kept() -> None:
+    made_server = Server("a")
+
+    @made_server.tool("_client")
+    def _client() -> int:
+        return 5
+
+    with SyncClient(made_server) as client:
+        assert made(code(take(client)))["A"](client)._client_() == {"result": 5}
+
+
 def test_the_code_is_clean_for_a_strict_checker(tmp_path: Path) -> None:
     tree = {
         "type": "object",

@@ -26,8 +26,9 @@ _SIMPLE: Final[Mapping[str, str]] = {
 _ANYTHING: Final = "Any"
 _RESERVED: Final = frozenset(
     {"Any", "Client", "Literal", "NotRequired", "SyncClient", "ToolError", "ToolResult", "TypedDict", "Unpack"}
+    | {*keyword.kwlist}
 )
-_METHODS: Final = frozenset({"__init__", "self"})
+_METHODS: Final = frozenset({"__init__", "_client", "self"})
 _MOST_LITERALS: Final = 100
 _DEEPEST: Final = 30
 _WIDTH: Final = 100
