@@ -19,6 +19,7 @@ from linkspan import Context, Server
 from linkspan.flows.answers import Refused
 from linkspan.workbench.code import Subject
 from linkspan.workbench.events import Trickle
+from linkspan.workbench.exchanges import BenchCalls, Tap, Wanted
 from linkspan.workbench.questions import PersonsAnswer, Questions
 
 MARKUP = [
@@ -226,6 +227,43 @@ def forge() -> str:
 def env() -> list[str]:
     return [name for name in os.environ if "LINKSPAN_REPORT" in name]
 """
+
+
+def test_ids_that_are_not_ids_hide_no_message() -> None:
+    hostile: list[Any] = [{}, [], {"a": [1]}, None, True, 1.5, "1"]
+    shown: list[dict[str, Any]] = []
+
+    def show(kind: str, **facts: Any) -> None:
+        shown.append({"type": kind, **facts})
+
+    calls = BenchCalls(lambda _: None)
+    call = calls.begin(Wanted("tool", "tide"))
+    tap = Tap(calls, "c", show)
+    tap.client(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"tide"}}\n')
+    messages: list[dict[str, Any]] = []
+    for each in hostile:
+        messages.append({"jsonrpc": "2.0", "id": each, "result": {}})
+        messages.append({"jsonrpc": "2.0", "id": each, "method": "ping"})
+        messages.append({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": each}})
+    messages.append({"jsonrpc": "2.0", "id": 1, "result": {}})
+    tap.server(b"".join(json.dumps(each).encode() + b"\n" for each in messages))
+    assert [each["message"] for each in shown[1:]] == messages
+    assert [each["type"] for each in shown] == ["message"] * (len(messages) + 1)
+    answered = [each["message"]["id"] for each in shown if each["method"] == "tools/call" and each["side"] == "server"]
+    assert answered == [1]  # and neither true nor "1" was taken for it
+    assert call.open_requests == 0
+
+
+def test_a_message_that_is_too_deep_hides_no_other() -> None:
+    for depth in range(400, 1000, 20):  # somewhere there it can be read and not be shown
+        shown: list[str] = []
+
+        def show(kind: str, shown: list[str] = shown, **facts: Any) -> None:
+            shown.append(kind)
+
+        tap = Tap(BenchCalls(lambda _: None), "c", show)
+        tap.server(b'{"id":' + b"[" * depth + b"]" * depth + b'}\n{"id":1,"result":{}}\n')
+        assert (len(shown), shown[-1]) == (2, "message"), depth
 
 
 def test_a_process_that_shouts_dies_or_forges_reports_is_survived(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -220,7 +220,8 @@ class Tap:
         self._show = show
         self._lock = threading.Lock()
         self._readers = {"client": LineReader(_MAX_LINE), "server": LineReader(_MAX_LINE)}
-        self._open: dict[tuple[str, Any], tuple[str, float, BenchCall | None]] = {}
+        self._open: dict[tuple[str, bytes], tuple[str, float, BenchCall | None]] = {}
+        """By the side that asked and the id as JSON: 1 is not "1", and an id may be anything."""
 
     def client(self, data: bytes) -> None:
         """Take what the client sent."""
@@ -245,13 +246,14 @@ class Tap:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             value = None
         for message in value if is_array(value) else [value]:
-            if is_object(message):
-                self._message(side, message, len(line) if isinstance(line, bytes) else 0)
-            else:
-                shown = (
-                    line[:1000].decode("utf-8", "replace") if isinstance(line, bytes) else "(a line that is too long)"
-                )
-                self._show("junk", side=side, text=shown)
+            try:
+                if is_object(message):
+                    self._message(side, message, len(line) if isinstance(line, bytes) else 0)
+                    continue
+            except RecursionError:  # it was read, and is too deep to be shown
+                pass
+            shown = line[:1000].decode("utf-8", "replace") if isinstance(line, bytes) else "(a line that is too long)"
+            self._show("junk", side=side, text=shown)
 
     def _message(self, side: str, message: JSONObject, size: int) -> None:
         method, number, params = message.get("method"), message.get("id"), message.get("params")
@@ -260,17 +262,17 @@ class Tap:
         if isinstance(method, str) and "id" in message:
             exchange = self._exchanges.claim(method, params) if side == "client" else self._exchanges.only()
             if len(self._open) < _MAX_OPEN:
-                self._open[side, (type(number), number)] = method, time.monotonic(), exchange
+                self._open[side, encode(number)] = method, time.monotonic(), exchange
             if exchange is not None and side == "client":
                 exchange.open_requests += 1
                 exchange.request = exchange.request or message
         elif isinstance(method, str):
             token: JSON = params.get("progressToken", params.get("requestId")) if is_object(params) else None
-            found = self._open.get(("client", (type(token), token)))
+            found = self._open.get(("client", encode(token)))
             exchange = found[2] if found is not None else self._exchanges.only()
         else:
             asker = "server" if side == "client" else "client"
-            method, began, exchange = self._open.pop((asker, (type(number), number)), ("", 0.0, None))
+            method, began, exchange = self._open.pop((asker, encode(number)), ("", 0.0, None))
             facts["ms"] = round((time.monotonic() - began) * 1000, 1) if began else None
             if exchange is not None and asker == "client":
                 exchange.open_requests -= 1
