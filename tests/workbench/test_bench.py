@@ -22,6 +22,7 @@ from linkspan.host.models import ScriptedModel
 from linkspan.testing.recorder import TranscriptWriter, read_transcript
 from linkspan.wire.redaction import Redactor
 from linkspan.workbench.code import Subject
+from linkspan.workbench.exchanges import BenchCalls, Wanted
 from linkspan.workbench.history import CallHistory
 from linkspan.workbench.listing import Listing, marks
 from over_http import serving
@@ -351,6 +352,17 @@ def test_the_history_is_bounded_and_bears_damage(tmp_path: Path) -> None:
     blocked = CallHistory(tmp_path / "calls.jsonl" / "below", Redactor())
     blocked.write([{"name": "x"}])
     assert blocked.problem is not None
+
+
+@pytest.mark.parametrize(
+    ("state", "ended"), [("done", "done"), ("error", "error"), ("stopped", "stopped"), ("running", "stopped")]
+)
+def test_a_call_of_an_earlier_day_ended_as_it_did(state: Any, ended: str) -> None:
+    before, after = BenchCalls(lambda _: None), BenchCalls(lambda _: None)
+    call = before.begin(Wanted("tool", "tide"))
+    call.state = state
+    after.restore(before.shown())
+    assert [(each["name"], each["state"], each["kept"]) for each in after.shown()] == [("tide", ended, True)]
 
 
 def test_marks_say_what_a_client_must_know() -> None:

@@ -130,9 +130,10 @@ class BenchCalls:
                 rest = msgspec.convert(each, _KeptExchange)
             except msgspec.ValidationError:
                 continue
+            state = "stopped" if rest.state == "running" else rest.state  # its end was not written
             result = encode(rest.result) if rest.result is not None else rest.beginning.encode()
             found = BenchCall(
-                next(self._ids), wanted, rest.began, "error" if rest.error else "done", rest.revision, rest.ms / 1000,
+                next(self._ids), wanted, rest.began, "error" if rest.error else state, rest.revision, rest.ms / 1000,
                 result, rest.is_error, rest.error, rest.report, kept=True,
             )  # fmt: skip
             self._all[found.id] = found
@@ -194,6 +195,7 @@ class _KeptExchange(msgspec.Struct):
     """What the history has of a call, beside what was wanted."""
 
     began: float = 0.0
+    state: Literal["running", "done", "error", "stopped"] = "done"
     revision: str = ""
     ms: float = 0.0
     result: JSON = None
