@@ -440,6 +440,44 @@ def test_of_two_with_one_uri_the_second_is_left_out_and_logged(
     assert "skill://pdf is left out" in said
 
 
+@pytest.mark.parametrize("uri", [PDF_URI, REFUNDS_URI])
+def test_a_changed_skill_whose_resource_the_author_removed_is_registered_anew(
+    uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server(extensions=[Skills(harbour(tmp_path), poll=None)])
+    root = uri.removesuffix("/SKILL.md")
+    with SyncClient(server) as client, caplog.at_level(logging.WARNING, "linkspan.server"):
+        assert set(listed(client)) == {PDF_URI, REFUNDS_URI}
+        assert server.remove_resource(uri)
+        write(tmp_path / root.removeprefix("skill://"), {"more.md": b"More\n"})
+        assert set(listed(client)) == {PDF_URI, REFUNDS_URI}
+        assert {each.uri for each in client.list_resources()} == {PDF_URI, REFUNDS_URI}
+        assert client.read_resource(uri).contents[0].text.startswith("---")
+        assert client.read_resource(f"{root}/more.md").contents[0].text == "More\n"
+    (said,) = (each.getMessage() for each in caplog.records)
+    assert f"{root} is registered anew" in said
+
+
+def test_a_skill_that_gets_files_whose_template_is_taken_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server(extensions=[Skills(harbour(tmp_path), poll=None)])
+
+    @server.resource("skill://billing/refunds/{+path}")
+    def mine(path: str) -> str:
+        """The author's own."""
+        return path
+
+    with SyncClient(server) as client, caplog.at_level(logging.WARNING, "linkspan.server"):
+        assert set(listed(client)) == {PDF_URI, REFUNDS_URI}
+        write(tmp_path, {"billing/refunds/more.md": b"More\n"})
+        assert set(listed(client)) == {PDF_URI}
+        assert [each.uri for each in client.list_resources()] == [PDF_URI]
+        (said,) = (each.getMessage() for each in caplog.records)
+        assert "skill://billing/refunds is left out" in said
+        assert client.read_resource("skill://billing/refunds/x").contents[0].text == "x"
+
+
 def test_skills_are_for_one_server() -> None:
     skills = Skills()
     Server(extensions=[skills])

@@ -259,11 +259,17 @@ class _Offered:
                 continue
             uris += _differing(before, after)
             if after is not None and present is folder:
-                self._replace(before, after, audiences[id(folder)])
-                self._registered[root] = after, folder
-            else:
-                self._remove(before)
-                del self._registered[root]
+                try:
+                    self._replace(before, after, audiences[id(folder)])
+                except KeyError:
+                    self._warn(f"{folder.root}: the skill {root} is registered anew: its resource had been removed")
+                except RegistrationError:
+                    pass  # the next loop meets and reports it
+                else:
+                    self._registered[root] = after, folder
+                    continue
+            self._remove(before)
+            del self._registered[root]
         for root, (skill, folder) in found.items():
             if root in self._registered:
                 continue
@@ -292,13 +298,21 @@ class _Offered:
             raise
 
     def _replace(self, before: FoundSkill, after: FoundSkill, audience: Audience) -> None:
-        """Register a skill that has changed, which is there all the time. Raises: RegistrationError."""
+        """Register a skill that has changed, which is there all the time.
+
+        Raises: RegistrationError if its template is taken, KeyError if its resource was removed; then `before` is left to remove.
+        """
         tagged = _tagged(after, audience)
         was, others = self._others(before, tagged), self._others(after, tagged)
         if others and not was:
             self._place.add(others)
-        self._place.replace(self._manifest(after, tagged))
-        self._items.replace(after.entry)
+        try:
+            self._place.replace(self._manifest(after, tagged))
+            self._items.replace(after.entry)
+        except KeyError:
+            if others and not was:
+                self._place.remove(_template(after))
+            raise
         if was and not others:
             self._place.remove(_template(before))
 
@@ -327,7 +341,8 @@ class _Offered:
     def _remove(self, skill: FoundSkill) -> None:
         self._items.remove(skill.entry.uri)
         self._place.remove(skill.entry.uri)
-        self._place.remove(_template(skill))
+        if len(skill.files) > 1:  # otherwise a template there is the author's own
+            self._place.remove(_template(skill))
 
     def _warn(self, problem: str) -> None:
         if problem not in self._warned:
