@@ -540,3 +540,45 @@ def test_a_client_of_a_url_that_is_open_at_exit_ends_its_session(last: str) -> N
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False)
         assert (done.returncode, done.stderr.decode()) == (0, "")
         assert len(app.endpoint.sessions) == 0
+
+
+@pytest.mark.parametrize("late", ["fails", "connects"])
+def test_an_attempt_to_connect_from_before_a_close_changes_nothing_afterwards(late: str) -> None:
+    """A caller of the new connection got its error; or it took the place of the new one."""
+    client = SyncClient(wild())
+    supervisor: Any = client._supervisor
+    began, goes_on, ended = threading.Event(), threading.Event(), threading.Event()
+    opened: list[Any] = []
+
+    def opener(owner: Any) -> Any:
+        if not began.is_set():
+            began.set()
+            assert goes_on.wait(60)
+            if late == "fails":
+                raise ClientError("too late", owner.state.origin, phase="connect")
+        opened.append(make(owner))
+        return opened[-1]
+
+    def connect() -> None:
+        with pytest.raises(ClientClosed):
+            client.connect()
+        ended.set()
+
+    make, supervisor.opener = supervisor.opener, opener
+    before = {*threading.enumerate()}
+    first = threading.Thread(target=connect)
+    first.start()
+    assert began.wait(60)
+    (attempt,) = [each for each in {*threading.enumerate()} - before if each.name == "linkspan-connect"]
+    client.close()
+    assert ended.wait(60)
+    with ThreadPoolExecutor() as pool:
+        supervisor.reopen()
+        call = pool.submit(client.call_tool, "hi")
+        assert call.result(60).text
+        goes_on.set()
+        attempt.join(60)
+        assert client.call_tool("hi").text
+    assert supervisor._transport is opened[0]
+    client.close()
+    first.join(60)

@@ -89,6 +89,8 @@ class Supervisor:
         self._resting: set[Waiter] = set()
         self._sessions: PrincipalSessions | None = None
         self._connecting = False
+        self._attempt = 0
+        """Counts what `reopen` begins: a thread that connects for what was before changes nothing any more."""
         self._closing: threading.Thread | None = None
         """Closes a connection that did not come about."""
         self._stop = threading.Event()
@@ -258,6 +260,8 @@ class Supervisor:
             if self.closed:
                 self._transport = self._opening = self._sessions = None
                 self._lost = None
+                self._attempt += 1
+                self._connecting = False
                 self.closed = False
                 self._stop = threading.Event()
 
@@ -267,7 +271,8 @@ class Supervisor:
         """With the lock: make sure that a thread is opening a connection."""
         if not self._connecting:
             self._connecting = True
-            connect: Callable[[], object] = self._connect
+            attempt = self._attempt
+            connect: Callable[[], object] = partial(self._connect, attempt)
             self.state.telemetry = telemetry = self.state.telemetry or self.state.find_telemetry()
             if telemetry is not None:
                 connect = telemetry.carry(connect)
@@ -275,22 +280,21 @@ class Supervisor:
                 threading.Thread(target=connect, name="linkspan-connect", daemon=True).start()
             except RuntimeError as problem:
                 error = ConnectError(f"connecting failed: {problem}", self.state.origin, phase="connect")
-                reactor().call(lambda: self._connect_failed(error))
+                reactor().call(lambda: self._connect_failed(error, attempt))
 
-    def _connect(self) -> None:
+    def _connect(self, attempt: int) -> None:
         try:
-            transport = self._opened()
-            agreement = self._agree(transport)
+            transport, agreement = self._agree(attempt)
         except ClientError as error:
-            self._connect_failed(error)
+            self._connect_failed(error, attempt)
         except Exception as error:
             logging.getLogger("linkspan").exception("connecting to %s failed", self.state.origin.server)
             problem = f"connecting failed: {type(error).__name__}: {error}"
-            self._connect_failed(ConnectError(problem, self.state.origin, phase="connect"))
+            self._connect_failed(ConnectError(problem, self.state.origin, phase="connect"), attempt)
         else:
-            self._connect_succeeded(agreement)
+            self._connect_succeeded(transport, agreement, attempt)
 
-    def _opened(self) -> ClientTransport:
+    def _opened(self, attempt: int) -> ClientTransport:
         """Open the transport, after a pause if that has failed just now, and not while the last server is dying."""
         dying = self._transport
         if dying is not None:
@@ -308,7 +312,7 @@ class Supervisor:
                 extra={"server": server},
             )
             self._stop.wait(pause)
-        if self.closed:
+        if self.closed or attempt != self._attempt:
             raise _closed(self.state.origin, "not_sent")
         transport = self.opener(self)
         atexit.unregister(
@@ -316,15 +320,17 @@ class Supervisor:
         )  # it must run before what a connection has loaded ends, such as the loop it runs on
         atexit.register(_close_all)
         with self._lock:
-            self._opening = transport
-            closed = self.closed
-        if closed:
+            is_wanted = not self.closed and attempt == self._attempt
+            if is_wanted:
+                self._opening = transport
+        if not is_wanted:
             transport.close()
             raise _closed(self.state.origin, "not_sent")
         return transport
 
-    def _agree(self, transport: ClientTransport) -> Agreement:
-        """Run the negotiation, whose effects need no caller."""
+    def _agree(self, attempt: int) -> tuple[ClientTransport, Agreement]:
+        """Open a transport, and run the negotiation, whose effects need no caller."""
+        transport = self._opened(attempt)
         asking = Asking(self.state)
         flow = negotiate(self.state)
         try:
@@ -334,7 +340,7 @@ class Supervisor:
                     outcome = None
                     if isinstance(effect, Reopen):
                         transport.close()
-                        transport = self._opened()
+                        transport = self._opened(attempt)
                     elif isinstance(effect, Sleep):
                         self._stop.wait(effect.seconds)
                     else:
@@ -346,17 +352,18 @@ class Supervisor:
         except StopIteration as stop:
             agreement: Agreement = stop.value
             asking.end(transport)
-            return agreement
+            return transport, agreement
         except BaseException:
-            if self._opening is not None:
-                # While those who wait get their error: a server that is silent has taken enough of their time.
-                closing = threading.Thread(target=self._opening.close, name="linkspan-close", daemon=True)
-                closing.start()
-                self._closing = closing  # only now: `close` joins it from another thread
+            # While those who wait get their error: a server that is silent has taken enough of their time.
+            closing = threading.Thread(target=transport.close, name="linkspan-close", daemon=True)
+            closing.start()
+            self._closing = closing  # only now: `close` joins it from another thread
             raise
 
-    def _connect_failed(self, error: ClientError) -> None:
+    def _connect_failed(self, error: ClientError, attempt: int) -> None:
         with self._lock:
+            if attempt != self._attempt:
+                return  # `close` has told those who waited
             self._opening = None
             self._connecting = False
             self._failures += 1
@@ -369,24 +376,28 @@ class Supervisor:
                     self.listeners.end(error)
         deliver([(waiter, error.again()) for waiter in waiting])
 
-    def _connect_succeeded(self, agreement: Agreement) -> None:
+    def _connect_succeeded(self, transport: ClientTransport, agreement: Agreement, attempt: int) -> None:
         state = self.state
         if self._log_level is not None:
             agreement = agreement.at_level(self._log_level, state.options.profile)
-        transport = self._opening
-        assert transport is not None
         transport.agree(agreement)
         transport.settle()
         with self._lock:
-            self._opening = None
-            state.agreement = agreement
-            state.era = agreement.revision.era
-            state.forget_tools()
-            state.cache.clear()
-            self._transport = transport
-            self._connecting = False
-            self._failures = 0
-            lost, self._lost = self._lost, None
+            lost: ClientError | None = None
+            is_wanted = attempt == self._attempt
+            if is_wanted:
+                self._opening = None
+                state.agreement = agreement
+                state.era = agreement.revision.era
+                state.forget_tools()
+                state.cache.clear()
+                self._transport = transport
+                self._connecting = False
+                self._failures = 0
+                lost, self._lost = self._lost, None
+        if not is_wanted:
+            transport.close()
+            return
         self.application.report(Connected(state.origin.server, agreement.revision.date))
         if lost is not None:
             self.application.report(StateLost(state.origin.server, lost))
