@@ -68,7 +68,10 @@ def exit_status(code: int | None) -> int:
 
 
 def next_note(notes: queue.SimpleQueue[Note], timeout: float | None = None) -> Note | None:
-    """Return the next note, or None after `timeout` seconds, or now and then: on Windows signals wait for that."""
+    """Return the next note; None after `timeout` seconds.
+
+    Without a timeout, None twice a second: on Windows signals are delivered only then.
+    """
     with suppress(queue.Empty):
         return notes.get(timeout=_WAKE if timeout is None else timeout)
     return None

@@ -501,7 +501,10 @@ def _perform(effect: Effect, transport: ClientTransport, asking: Asking) -> Resp
 
 
 def _standing(agreement: Agreement, application: Application) -> Subscription | None:
-    """Return the subscription, for `on_change`, to every list whose changes the server announces; None if it announces none."""
+    """Return the subscription, for `on_change`, to every list whose changes the server announces.
+
+    None if it announces none, and no resource can be subscribed to.
+    """
     offers, on_change = agreement.capabilities, application.callbacks.on_change
     announced: dict[Any, Any] = {"tools": offers.tools, "prompts": offers.prompts, "resources": offers.resources}
     kinds = frozenset(kind for kind, offer in announced.items() if offer is not None and offer.list_changed)

@@ -69,7 +69,7 @@ class Ports(msgspec.Struct, frozen=True):
     """What a connection is connected to. It gets them when it is made, and they never change."""
 
     lock: AbstractContextManager[object] = nullcontext()
-    """Guards the connection: the driver holds it around each method but `finish` and `fail`."""
+    """Guards the connection: the driver holds it around what it calls but `finish` and `fail`; what the server calls takes it."""
     on_output: Callable[[], object] = _ignore
     """Called without the lock, from any thread, after something was sent outside the driver's calls."""
     congested: Callable[[], bool] = bool

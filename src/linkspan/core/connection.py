@@ -1,8 +1,9 @@
 """The server's end of one duplex byte stream: bytes in, calls out; values in, bytes out. No I/O, no clock of its own.
 
 Both eras share the stream: an envelope in a request's `_meta` means modern, none means the handshake session. Every request
-is answered exactly once or cancelled. Not thread-safe: the driver holds the lock of the ports around each method but `finish` and
-`fail`, which take it themselves once the author's code in them has run; no other method runs any of that.
+is answered exactly once or cancelled. Not thread-safe: the driver holds the lock of the ports around what it calls but `finish`
+and `fail`, which take it themselves once the author's code in them has run; no other method runs any of that. What the server
+behind it calls, from any thread, takes the lock itself.
 Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
 """
 
@@ -231,7 +232,7 @@ class ServerConnection:
         return b"\n".join(messages)
 
     def messages_to_send(self) -> list[bytes]:
-        """Return the same as `data_to_send`, message by message, for other framings."""
+        """Return what `data_to_send` does, message by message, for framings without `sending`: changes that wait for it stay."""
         messages = list(filter(None, map(_data_of, self._out)))
         self._out.clear()
         return messages
@@ -267,17 +268,6 @@ class ServerConnection:
     def running(self) -> int:
         """Calls that were handed out and have not ended, hooks too."""
         return len(self._calls)
-
-    @property
-    def is_listened_to(self) -> bool:
-        """Whether the client listens for changes, or was promised notifications of them."""
-        return bool(self._subscriptions) or (self._legacy is not None and self._legacy.listens_for("resources", None))
-
-    def watched_resources(self) -> set[str]:
-        """Return the URIs of the resources that the client subscribed to."""
-        with self.lock:
-            legacy = self._legacy.subscriptions if self._legacy is not None else ()
-            return {*legacy, *(self._subscriptions.uris() if self._subscriptions is not None else ())}
 
     @property
     def owes_answers(self) -> bool:
@@ -327,6 +317,17 @@ class ServerConnection:
 
     # What the server behind it calls.
 
+    @property
+    def is_listened_to(self) -> bool:
+        """Whether the client listens for changes, or was promised notifications of them. Needs no lock."""
+        return bool(self._subscriptions) or (self._legacy is not None and self._legacy.listens_for("resources", None))
+
+    def watched_resources(self) -> set[str]:
+        """Return the URIs of the resources that the client subscribed to."""
+        with self.lock:
+            legacy = self._legacy.subscriptions if self._legacy is not None else ()
+            return {*legacy, *(self._subscriptions.uris() if self._subscriptions is not None else ())}
+
     def listened_for(self, member: str) -> list[JSON]:
         """Return what the client listens for under a member that an extension has added."""
         with self.lock:
@@ -344,7 +345,7 @@ class ServerConnection:
         return found
 
     def notify(self, change: ServerChange, to: Collection[RequestId | None] | None = None) -> bool:
-        """Notify the client of a change, if it subscribed to it: all `listeners`, or those in `to`."""
+        """Notify the client of a change: all `listeners`, or those in `to`. Return whether there was one."""
         with self.lock:
             found = [] if self._subscriptions is None else self._subscriptions.tagged(change, to)
             legacy = self._legacy
@@ -493,7 +494,7 @@ class ServerConnection:
             self._begin(request, events)
 
     def _begin_own(self, request: Request, events: list[Event]) -> None:
-        """Answer one of the connection's own methods, now or when it is known who sees what it is about."""
+        """Answer one of the connection's own methods, now or after what the server must run before it."""
         first = self._server.before(request)
         if first is None or not self.has_room:
             self._answer(request, partial(self._own, request) if first is None else lambda: BUSY, events)
@@ -520,7 +521,10 @@ class ServerConnection:
 
     @property
     def _needs_handshake(self) -> bool:
-        """Whether a client needs a handshake first: one that the author insists on, or that has spoken without one."""
+        """Whether a request without an envelope is refused until there was a handshake.
+
+        It is if no revision with a handshake is served, the author insists on one, or this stream has had modern requests.
+        """
         if not self.served.with_handshake:
             return True
         return not self._one_shot and (self._modern or self._server.profile.require_initialized)

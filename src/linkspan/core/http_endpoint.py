@@ -149,7 +149,10 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Endpoint:
-    """The machine behind ASGI and WSGI. Thread-safe only where a connection's lock is held."""
+    """The machine behind `run("http")`, ASGI and WSGI.
+
+    Any thread may call it: what it changes of a connection it changes under the lock of that one.
+    """
 
     runner: StoreRunner | None = None
     """What runs flows with the store that processes share, where they share sessions."""
@@ -250,8 +253,9 @@ class Endpoint:
         if not isinstance(message, ToolCall | RpcRequest):
             if isinstance(message, Notification):
                 return self._notified(request, message)
-            what = "a batch" if isinstance(message, Batch) else "a response"
-            return request.refuse(400, _error(f"Invalid Request: {what} does not exist in this revision"))
+            is_batch = isinstance(message, Batch)
+            why = "this revision has no batches" if is_batch else "clients send no responses in this revision"
+            return request.refuse(400, _error(f"Invalid Request: {why}"))
         streams = self.streams
         if len(streams.owners) + len(streams.orphans) >= streams.most and streams.is_full:
             return request.busy(503, _FULL, 5)
@@ -459,7 +463,10 @@ class Endpoint:
             self.pairs.remove(owner)
 
     def tick(self, now: float) -> Todo:
-        """Run due timers: comments on quiet streams, expired questions, idle sessions."""
+        """Run what is due: comments on quiet streams, calls without a client that have ended, expired questions.
+
+        Streams whose token has expired end, and so do idle sessions.
+        """
         self.streams.keep_alive(now, self.policy.silence)
         self.streams.forget_orphans()
         found: Todo = []
@@ -520,7 +527,8 @@ class Lane:
     def open(self, headers: Mapping[str, str], body: bytes, facts: TransportInfo) -> Opened | None:
         """Take in a request that was admitted; None if it is one for `Endpoint.open` all the same.
 
-        If its response is not there once it was performed, `hold` it, and it ends as all others do.
+        If its response has not ended once its events were performed, the caller passes it to `Endpoint.streams.hold`; then it
+        ends as all others do.
         """
         endpoint, own = self._endpoint, self._own
         streams = endpoint.streams

@@ -22,7 +22,7 @@ class TaskRuns:
     """The runs, by the ids of their tasks."""
 
     def __init__(self, host: TaskHost, max_tasks: int, freed: Callable[[], object]) -> None:
-        """Run up to `max_tasks` at a time, three quarters of them for one principal; `freed()` is called when one has ended."""
+        """Run up to `max_tasks` at a time, at most three quarters for one principal; `freed()` is called when one has ended."""
         self.max_tasks = max_tasks
         self._share = max(1, max_tasks * 3 // 4)
         self._host = host
@@ -59,7 +59,7 @@ class TaskRuns:
         return sum(run.request.facts.principal == owner for run in self.all()) < self._share
 
     def without_place(self) -> set[str]:
-        """Return what stands in tickets for principals of whom no more tasks may run here."""
+        """Return the principals, as tickets name them, whose share of this process is used up."""
         counts = Counter(run.request.facts.principal for run in self.all())
         return {key_of(owner) for owner, count in counts.items() if owner is not None and count >= self._share}
 

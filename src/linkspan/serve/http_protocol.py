@@ -4,7 +4,7 @@ uvicorn keeps the socket, TLS, flow control and its options, and llhttp decides 
 goes to the endpoint without scope, receive and send; its response goes straight to the transport, or with those of other
 connections if it is there as soon as the request is. There are no timers: `handle_timeouts` is called once a second and ends
 what has waited too long.
-Law: everything but `_wake` runs on the loop.
+Law: everything but `EndpointProtocol._wake` and `DirectApp.call_soon` runs on the loop.
 Spec: https://www.rfc-editor.org/rfc/rfc9112.
 """
 
@@ -136,7 +136,7 @@ class DirectApp(HttpApp):
         self._loop.call_soon(perform)
 
     def call_soon(self, perform: Callable[[], object]) -> None:
-        """Call `perform` on the event loop that serves."""
+        """Call `perform` on the event loop that serves. Any thread may call this."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(perform)

@@ -136,7 +136,10 @@ class ResultLimit:
         return f"<ResultLimit: {self._most} bytes>"
 
     def __call__(self, call: Call) -> _Steps:
-        """Cut the result of a tool; one with structured content, which cannot be cut, becomes an error."""
+        """Cut the result of a tool.
+
+        Structured content cannot be cut: it is left out, or, where the tool promises it, the result becomes an error.
+        """
         outcome = yield
         if not isinstance(outcome, CallToolResult):
             return None
@@ -158,7 +161,8 @@ class Audit:
     def __init__(self, logger: str = "linkspan.audit", *, arguments: bool = False) -> None:
         """Log to `logger`. `arguments` puts them into the record, which may then hold private data.
 
-        A record has `method`, `target`, `principal`, `client`, `request_id`, `outcome` and `duration` (seconds) in `extra`.
+        A record has `method`, `tool`, `server`, `target`, `principal`, `client`, `request_id`, `outcome` and `duration` (seconds)
+        in `extra`, and `incident`, as all records of a server; it is None.
         The outcome is "ok", "error", "asked" (only for the first round of questions) or the name of an exception.
         """
         self._logger = getLogger(logger)

@@ -256,7 +256,7 @@ class Dispatcher:
         ):
             return call
         if observed or self._runs_code_before(request):
-            begin = partial(self._begin_observed, request, settings, self.system.clock(), observed)
+            begin = partial(self._begin_with_code, request, settings, self.system.clock(), observed)
             return _later(request, begin, hooked=observed)
         method = self.table.serving.get(name, self.table.custom)
         if self.catalogue.declared is not None or self.catalogue.is_conditional or self.catalogue.is_scoped:
@@ -271,7 +271,10 @@ class Dispatcher:
             return _later(request, partial(self.failures.outcome, request, None, error), hooked=False)
 
     def _runs_code_before(self, request: Request) -> bool:
-        """Whether the author's code has to run before the handler of a request does: validators, or the server context."""
+        """Whether the author's code, or a look at a disk, comes before the handler of a request.
+
+        That is what brings lists up to date, validators, or the server context.
+        """
         catalogue, name = self.catalogue, request.method
         if (name in catalogue.lists or name in catalogue.sourced) and catalogue.sources_of(name):
             return True
@@ -283,7 +286,7 @@ class Dispatcher:
             and callable(self.profile.server_context)
         )
 
-    def _begin_observed(self, request: Request, settings: Settings, started: float, observed: bool) -> Outcome | Call:
+    def _begin_with_code(self, request: Request, settings: Settings, started: float, observed: bool) -> Outcome | Call:
         """Begin a request where the author's code may run; `started` is when the request came."""
         try:
             for bring_up_to_date in self.catalogue.sources_of(request.method):
@@ -499,7 +502,10 @@ class Dispatcher:
         return call if call is not None else serve(request, settings, observation)
 
     def before(self, request: Request) -> Call | None:
-        """Return what must run before a connection answers a request itself: it finds out what can be subscribed to."""
+        """Return what must run before a connection answers a request itself.
+
+        It finds out what can be subscribed to, or is the author's function for a setting of the session.
+        """
         return self._views.before(request, self._before) if self.catalogue.item_sources else self._before(request)
 
     def _before(self, request: Request) -> Call | None:

@@ -99,7 +99,7 @@ class Skills:
             methods={
                 "skills/get": ExtensionMethod(params=GetSkillParams, begin=self._get, about=SKILLS, cached=True),
                 "resources/directory/read": ExtensionMethod(
-                    params=DirectoryParams, begin=self._list, among=SKILLS, cached=True
+                    params=DirectoryParams, begin=self._read_directory, among=SKILLS, cached=True
                 ),
             },
             attach=self._attach,
@@ -179,7 +179,7 @@ class Skills:
         assert isinstance(request.params, GetSkillParams)
         return GetSkillResult(self._offered.entry(request.params.uri))
 
-    def _list(self, request: Request) -> DirectoryResult:
+    def _read_directory(self, request: Request) -> DirectoryResult:
         assert self._offered is not None
         assert isinstance(request.params, DirectoryParams)
         return self._offered.directory(request, request.params)
