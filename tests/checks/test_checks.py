@@ -316,6 +316,7 @@ ODD: list[tuple[str, Revision, Callable[[JSON, PeerAnswer], PeerAnswer]]] = [
     ("MSG-6", MODERN, before({"jsonrpc": "2.0", "id": 5, "method": "roots/list"}, "prompts/get")),
     ("LOG-3", MODERN, before(LOG, "tools/call")),
     ("MSG-10", OLD, answering("ping", {**RESULT, "id": 1.5}, id=1.5)),
+    ("MSG-10", OLD, answering("ping", {**RESULT, "id": None}, id=None)),
     ("MSG-11", OLD, with_id(str)),
     ("MSG-33", OLD, answering("batch", RESULT)),
     ("MSG-35", OLD, answering("no JSON", None)),

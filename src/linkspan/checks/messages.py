@@ -74,8 +74,9 @@ def _ids_of_errors(peer: CheckedPeer) -> None:
 
 @requirement("MSG-10", "an id is a string or an integer: null and fractions are refused", _BASIC, strength="should")
 def _odd_ids(peer: CheckedPeer) -> None:
-    answer = peer.exchange({**peer.message("server/discover" if peer.modern else "ping"), "id": 1.5})
-    expect(answer.message is None or answer.failed, f"a request with the id 1.5: {answer.words}")
+    for odd, shown in ((1.5, "1.5"), (None, "null")):
+        answer = peer.exchange({**peer.message("server/discover" if peer.modern else "ping"), "id": odd})
+        expect(answer.message is None or answer.failed, f"a request with the id {shown}: {answer.words}")
 
 
 @requirement("MSG-11", "a response has the id of its request, of the same type", _BASIC)

@@ -32,8 +32,8 @@ def _long(peer: CheckedPeer) -> None:
     expect(answer.message is not None and not answer.failed, f"a line that ends in CR LF: {answer.words}")
 
 
-@requirement("STDIO-3", "signs beyond ASCII come back as they were sent", _STDIO, transports=("stdio",))
-def _signs(peer: CheckedPeer) -> None:
+@requirement("STDIO-3", "characters beyond ASCII come back as they were sent", _STDIO, transports=("stdio",))
+def _characters(peer: CheckedPeer) -> None:
     id = "é\u2028漢\U0001f680"
     answer = peer.ask(_method(peer), id=id)
     found = answer.message.get("id") if answer.message is not None else None

@@ -170,7 +170,9 @@ def _odd_version(peer: CheckedPeer) -> None:
     expect(found.status == 400, f"POST with MCP-Protocol-Version: 1900-01-01: {found.words}")
 
 
-@requirement("HL-6", "the id of a session is of visible ASCII signs", _HTTP, eras=("legacy",), transports=("http",))
+@requirement(
+    "HL-6", "the id of a session is of visible ASCII characters", _HTTP, eras=("legacy",), transports=("http",)
+)
 def _session_id(peer: CheckedPeer) -> None:
     session = _session(peer)
     expect(all("!" <= each <= "~" for each in session), f"it is {session[:80]!r}")
