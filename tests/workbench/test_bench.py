@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from linkspan import Ask, Context, Header, Server
 from linkspan.cli.main import main
 from linkspan.host.models import ScriptedModel
 from linkspan.testing.recorder import TranscriptWriter, read_transcript
+from linkspan.types.base import JSONObject
 from linkspan.wire.redaction import Redactor
 from linkspan.workbench.code import Subject
 from linkspan.workbench.exchanges import BenchCalls, Wanted
@@ -343,15 +345,37 @@ def test_no_secret_is_in_what_is_copied_shown_or_kept(tmp_path: Path) -> None:
 def test_the_history_is_bounded_and_bears_damage(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     history = CallHistory(path, Redactor())
-    history.write(
-        {"name": f"call {number}", "kind": "tool", "arguments": {"text": "x" * 20_000}} for number in range(300)
+    assert (
+        history.write(
+            lambda: [
+                {"name": f"call {number}", "kind": "tool", "arguments": {"text": "x" * 20_000}} for number in range(300)
+            ]
+        )
+        is None
     )
     assert path.stat().st_size <= 2 * 1024 * 1024
     path.write_bytes(b'\xff{"half\n[1]\n{"name": 5}\n' + path.read_bytes())
     assert history.read()[-1]["name"] == "call 299"
     blocked = CallHistory(tmp_path / "calls.jsonl" / "below", Redactor())
-    blocked.write([{"name": "x"}])
-    assert blocked.problem is not None
+    problem = blocked.write(lambda: [{"name": "x"}])
+    assert problem is not None
+    assert problem.startswith("the history is not kept: ")
+    assert blocked.write(lambda: [{"name": "x"}]) is None, "it is told once"
+    path.unlink()
+    assert blocked.write(lambda: [{"name": "y"}]) is None
+    assert blocked.read() == [{"name": "y"}]
+
+
+def test_calls_that_end_together_are_all_kept(tmp_path: Path) -> None:
+    history, ended = CallHistory(tmp_path / "calls.jsonl", Redactor()), list[JSONObject]()
+
+    def end(number: int) -> str | None:
+        ended.append({"name": f"call {number}", "text": "x" * 1000})
+        return history.write(lambda: [*ended])
+
+    with ThreadPoolExecutor(16) as pool:
+        assert [*pool.map(end, range(150))] == [None] * 150
+    assert {each["name"] for each in history.read()} == {f"call {number}" for number in range(150)}
 
 
 @pytest.mark.parametrize(

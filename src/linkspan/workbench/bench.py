@@ -467,9 +467,8 @@ class Bench:
             exchange.error = {"problem": self._redactor.text(f"{type(error).__name__}: {error}")}
         exchange.seconds = time.monotonic() - began
         self.exchanges.changed(exchange)
-        self._history.write(self.exchanges.shown())
-        if self._history.problem is not None:
-            self.events.add("log", source="bench", level="WARNING", text=self._history.problem)
+        if (problem := self._history.write(self.exchanges.shown)) is not None:
+            self.events.add("log", source="bench", level="WARNING", text=problem)
         self._announce("call", f"{self._call_words(exchange)}\n{exchange.report}".rstrip())
 
     def _result(self, client: SyncClient, exchange: BenchCall) -> tuple[bytes, bool]:

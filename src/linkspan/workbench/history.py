@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,12 +23,13 @@ _DIRECTORY: Final = 0o700
 
 
 class CallHistory:
-    """A file of exchanges, the oldest first. Without a path nothing is kept. What cannot be written is `problem`, once."""
+    """A file of exchanges, the oldest first. Without a path nothing is kept. Calls that end at once may write at once."""
 
     def __init__(self, path: Path | None, redactor: Redactor) -> None:
         self._path = path
         self._redactor = redactor
-        self.problem: str | None = None
+        self._lock = threading.Lock()
+        self._problem: str | None = None
 
     def read(self) -> list[JSONObject]:
         """Return what was kept; nothing where that cannot be read."""
@@ -41,10 +43,19 @@ class CallHistory:
                     found += [each] if is_object(each) and isinstance(each.get("name"), str) else []
         return found[-_MOST:]
 
-    def write(self, exchanges: Iterable[JSONObject]) -> None:
-        """Write the file anew, with the latest of these exchanges."""
-        if self._path is None or self.problem is not None:
-            return
+    def write(self, shown: Callable[[], Iterable[JSONObject]]) -> str | None:
+        """Write the file anew, with the latest of the exchanges of now. Return what fails, unless it failed the last time too."""
+        if self._path is None:
+            return None
+        with self._lock:
+            before, self._problem = self._problem, None
+            try:
+                self._replace(self._path, self._lines(shown()))
+            except OSError as error:
+                self._problem = f"the history is not kept: {error.strerror or error}"
+            return self._problem if self._problem != before else None
+
+    def _lines(self, exchanges: Iterable[JSONObject]) -> list[str]:
         kept: list[str] = []
         size = 0
         for each in reversed([*exchanges][-_MOST:]):
@@ -53,14 +64,15 @@ class CallHistory:
             if size > _MOST_BYTES:
                 break
             kept.append(line)
-        try:
-            self._path.parent.mkdir(_DIRECTORY, parents=True, exist_ok=True)
-            half = self._path.with_suffix(f".{os.getpid()}")
-            with open_private(half) as file:
-                file.writelines(reversed(kept))
-            half.replace(self._path)
-        except OSError as error:
-            self.problem = f"the history is not kept: {error.strerror or error}"
+        return kept[::-1]
+
+    def _replace(self, path: Path, lines: Iterable[str]) -> None:
+        """Write beside the file, and move there. Raises: OSError."""
+        path.parent.mkdir(_DIRECTORY, parents=True, exist_ok=True)
+        half = path.with_suffix(f".{os.getpid()}")
+        with open_private(half) as file:
+            file.writelines(lines)
+        half.replace(path)
 
     def forget(self) -> None:
         """Remove the file."""
