@@ -11,7 +11,7 @@ from typing import Final
 from linkspan.checks.findings import expect, not_applicable
 from linkspan.checks.peer import CheckedPeer, PeerAnswer
 from linkspan.checks.requirement import requirement
-from linkspan.checks.shapes import is_cacheable, is_shaped
+from linkspan.checks.shapes import expect_cacheable, expect_shape
 from linkspan.errors import RegistrationError
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.schema.validate import compile_foreign
@@ -90,7 +90,7 @@ def _structured(peer: CheckedPeer) -> None:
 @requirement("TOOL-6", "an unknown tool is refused with -32602", _TOOLS, strength="should")
 def _unknown_tool(peer: CheckedPeer) -> None:
     peer.offers("tools")
-    peer.ask("tools/call", {"name": _NONE, "arguments": {}}).is_refused(-32602)
+    peer.ask("tools/call", {"name": _NONE, "arguments": {}}).expect_refused(-32602)
 
 
 @requirement("TOOL-8", "a call without a name is refused", _TOOLS)
@@ -126,12 +126,12 @@ def _contents(peer: CheckedPeer) -> None:
         answer = peer.ask("resources/read", {"uri": str(each.get("uri"))})
         if answer.failed or answer.result.get("resultType") not in (None, "complete"):
             continue
-        is_shaped(answer.result, ReadResourceResult, answer.asked)
+        expect_shape(answer.result, ReadResourceResult, answer.asked)
         contents = answer.result.get("contents")
         for part in contents if is_array(contents) else ():
             _is_contents(part, answer.asked)
         if peer.revision.caches_results:
-            is_cacheable(answer.result, answer.asked)
+            expect_cacheable(answer.result, answer.asked)
 
 
 @requirement("RES-3", "an unknown resource is an error, not a result without contents", _RESOURCES)
@@ -147,7 +147,7 @@ def _unknown_resource_code(peer: CheckedPeer) -> None:
     answer = peer.ask("resources/read", {"uri": f"linkspan-check://{_NONE}"})
     if not answer.failed:
         not_applicable("it is no error")
-    answer.is_refused(peer.revision.resource_not_found)
+    answer.expect_refused(peer.revision.resource_not_found)
 
 
 @requirement("PR-2", "a prompt has messages with a role and one content block", _PROMPTS)
@@ -159,7 +159,7 @@ def _messages(peer: CheckedPeer) -> None:
             answer = peer.ask("prompts/get", {"name": str(prompt.get("name"))})
             if answer.result.get("resultType") not in (None, "complete"):
                 continue
-            is_shaped(answer.result, GetPromptResult, answer.asked)
+            expect_shape(answer.result, GetPromptResult, answer.asked)
             messages = answer.result.get("messages")
             for each in messages if is_array(messages) else ():
                 role = each.get("role") if is_object(each) else None
@@ -172,10 +172,10 @@ def _messages(peer: CheckedPeer) -> None:
 @requirement("PR-3", "an unknown prompt, and a missing argument, is refused with -32602", _PROMPTS, strength="should")
 def _unknown_prompt(peer: CheckedPeer) -> None:
     peer.offers("prompts")
-    peer.ask("prompts/get", {"name": _NONE}).is_refused(-32602)
+    peer.ask("prompts/get", {"name": _NONE}).expect_refused(-32602)
     for prompt in peer.items("prompts/list"):
         if _required(prompt):
-            peer.ask("prompts/get", {"name": str(prompt.get("name")), "arguments": {}}).is_refused(-32602)
+            peer.ask("prompts/get", {"name": str(prompt.get("name")), "arguments": {}}).expect_refused(-32602)
             return
 
 
@@ -192,7 +192,7 @@ def _completions(peer: CheckedPeer) -> None:
             reference: JSONObject = {"type": "ref/prompt", "name": str(prompt.get("name"))}
             asked: JSONObject = {"ref": reference, "argument": {"name": str(each.get("name")), "value": ""}}
             answer = peer.ask("completion/complete", asked)
-            is_shaped(answer.result, CompleteResult, answer.asked)
+            expect_shape(answer.result, CompleteResult, answer.asked)
             found = answer.result.get("completion")
             values = found.get("values") if is_object(found) else None
             number = len(values) if is_array(values) else 0
@@ -210,7 +210,7 @@ def _completions(peer: CheckedPeer) -> None:
 def _odd_completion(peer: CheckedPeer) -> None:
     peer.offers("completions")
     asked: JSONObject = {"ref": {"type": "ref/prompt", "name": _NONE}, "argument": {"name": "a", "value": ""}}
-    peer.ask("completion/complete", asked).is_refused(-32602)
+    peer.ask("completion/complete", asked).expect_refused(-32602)
 
 
 @requirement(
@@ -222,8 +222,8 @@ def _odd_completion(peer: CheckedPeer) -> None:
 )
 def _levels(peer: CheckedPeer) -> None:
     peer.offers("logging")
-    peer.ask("logging/setLevel", {"level": "warning"}).is_served()
-    peer.ask("logging/setLevel", {"level": "loudest"}).is_refused(-32602)
+    peer.ask("logging/setLevel", {"level": "warning"}).expect_served()
+    peer.ask("logging/setLevel", {"level": "loudest"}).expect_refused(-32602)
 
 
 @requirement(

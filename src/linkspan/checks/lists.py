@@ -13,7 +13,7 @@ import msgspec
 from linkspan.checks.findings import NotApplicable, expect, not_applicable
 from linkspan.checks.peer import LISTS, CheckedPeer
 from linkspan.checks.requirement import requirement
-from linkspan.checks.shapes import is_cacheable, is_shaped
+from linkspan.checks.shapes import expect_cacheable, expect_shape
 from linkspan.errors import RegistrationError
 from linkspan.schema.annotations import HEADER_KEYWORD
 from linkspan.schema.validate import check_schema
@@ -75,14 +75,14 @@ def _cursors(peer: CheckedPeer) -> None:
 @requirement("PAG-2", "an invalid cursor is refused with -32602", _PAGES, strength="should")
 def _odd_cursor(peer: CheckedPeer) -> None:
     for method, _ in _listed(peer):
-        peer.ask(method, {"cursor": "linkspan-no-such-cursor"}).is_refused(-32602)
+        peer.ask(method, {"cursor": "linkspan-no-such-cursor"}).expect_refused(-32602)
 
 
 @requirement("LIST-1", "a list has the shape that its schema says", "schema")
 def _shapes(peer: CheckedPeer) -> None:
     for method, pages in _listed(peer):
         for each in pages:
-            is_shaped(each, _SHAPES[method], method)
+            expect_shape(each, _SHAPES[method], method)
 
 
 @requirement("LIST-2", "a list that has not changed has the same order", _TOOLS, strength="should")
@@ -242,7 +242,7 @@ def _annotations(peer: CheckedPeer) -> None:
 def _caching(peer: CheckedPeer) -> None:
     for method, pages in _listed(peer):
         for each in pages:
-            is_cacheable(each, method)
+            expect_cacheable(each, method)
 
 
 @requirement("CACHE-2", "all pages of a list may be kept for the same callers", _CACHING, eras=("modern",))

@@ -8,7 +8,7 @@ from typing import Final
 from linkspan.checks.findings import expect, not_applicable
 from linkspan.checks.peer import CheckedPeer, PeerAnswer
 from linkspan.checks.requirement import requirement
-from linkspan.checks.shapes import is_cacheable, is_shaped
+from linkspan.checks.shapes import expect_cacheable, expect_shape
 from linkspan.revisions import LEGACY
 from linkspan.revisions.modern import CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, SERVER_INFO
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
@@ -30,7 +30,7 @@ def _simple(peer: CheckedPeer, **members: JSON) -> PeerAnswer:
 @requirement("MSG-1", 'each message has "jsonrpc": "2.0"', _BASIC)
 def _version(peer: CheckedPeer) -> None:
     answer = _simple(peer)
-    answer.is_served()
+    answer.expect_served()
     for each in peer.seen:
         expect(each.get("jsonrpc") == "2.0", f"{_short(each)} has jsonrpc {each.get('jsonrpc')!r}")
 
@@ -102,7 +102,7 @@ def _not_json(peer: CheckedPeer) -> None:
     answer = peer.exchange(b'{"jsonrpc": "2.0", "id": 1, "method": ')
     expect(answer.message is not None or answer.web.status >= 400, f"half a message: {answer.words}")
     if answer.message is not None:
-        answer.is_refused(-32700)
+        answer.expect_refused(-32700)
 
 
 @requirement("MSG-36", "after a message that is not valid JSON the server goes on", _BASIC)
@@ -138,7 +138,7 @@ def _unknown_members(peer: CheckedPeer) -> None:
 
 @requirement("MSG-52", "an unknown method is refused with -32601", _BASIC)
 def _unknown_methods(peer: CheckedPeer) -> None:
-    peer.ask("linkspan/no_such_method").is_refused(-32601, status=404 if peer.modern else 0)
+    peer.ask("linkspan/no_such_method").expect_refused(-32601, status=404 if peer.modern else 0)
 
 
 @requirement("MSG-53", "params that are an array are refused", _BASIC, strength="should")
@@ -170,7 +170,7 @@ def _negotiation(peer: CheckedPeer) -> None:
     eras=("legacy",),
 )
 def _handshake(peer: CheckedPeer) -> None:
-    is_shaped(peer.hello, InitializeResult, "initialize")
+    expect_shape(peer.hello, InitializeResult, "initialize")
 
 
 @requirement("INI-6", "ping is answered with an empty result", "basic/utilities/ping", eras=("legacy",))
@@ -183,8 +183,8 @@ def _ping(peer: CheckedPeer) -> None:
     "DISC-1", "server/discover says versions, capabilities and for how long they hold", _DISCOVER, eras=("modern",)
 )
 def _discover(peer: CheckedPeer) -> None:
-    is_shaped(peer.hello, DiscoverResult, "server/discover")
-    is_cacheable(peer.hello, "server/discover")
+    expect_shape(peer.hello, DiscoverResult, "server/discover")
+    expect_cacheable(peer.hello, "server/discover")
 
 
 @requirement(
@@ -196,7 +196,7 @@ def _discover(peer: CheckedPeer) -> None:
 def _unknown_revision(peer: CheckedPeer) -> None:
     message = peer.message("server/discover", {"_meta": {PROTOCOL_VERSION: _ODD}})
     answer = peer.exchange(message, headers={"MCP-Protocol-Version": _ODD})
-    answer.is_refused(-32022, status=400)
+    answer.expect_refused(-32022, status=400)
     data = answer.error.get("data")
     spoken, asked = (data.get("supported"), data.get("requested")) if is_object(data) else (None, None)
     expect(bool(is_array(spoken) and spoken), f"{answer.words}: data.supported must name versions")
@@ -207,14 +207,14 @@ def _unknown_revision(peer: CheckedPeer) -> None:
 def _no_capabilities(peer: CheckedPeer) -> None:
     message = peer.message("server/discover", meta=False)
     message["params"] = {"_meta": {PROTOCOL_VERSION: peer.revision.date}}
-    peer.exchange(message).is_refused(-32602, status=400)
+    peer.exchange(message).expect_refused(-32602, status=400)
 
 
 @requirement("META-5", "a request without clientInfo is served", _BASIC, eras=("modern",))
 def _no_name(peer: CheckedPeer) -> None:
     message = peer.message("server/discover", meta=False)
     message["params"] = {"_meta": {k: v for k, v in peer.envelope().items() if k != CLIENT_INFO}}
-    peer.exchange(message).is_served()
+    peer.exchange(message).expect_served()
 
 
 @requirement("META-6", "a result has the name of the server in its _meta", _BASIC, eras=("modern",), strength="should")
@@ -228,7 +228,7 @@ def _server_info(peer: CheckedPeer) -> None:
     "META-7", "clientCapabilities of another type than an object are refused with -32602", _BASIC, eras=("modern",)
 )
 def _odd_capabilities(peer: CheckedPeer) -> None:
-    peer.ask("server/discover", {"_meta": {CAPABILITIES: "none"}}).is_refused(-32602, status=400)
+    peer.ask("server/discover", {"_meta": {CAPABILITIES: "none"}}).expect_refused(-32602, status=400)
 
 
 @requirement("MSG-20", "each result has a resultType", _BASIC, eras=("modern",))
@@ -252,7 +252,7 @@ def _gone(peer: CheckedPeer) -> None:
         answer = peer.ask(method, {"uri": "x:y", "level": "info"})
         if method == "initialize" and answer.failed and answer.error.get("code") == -32022:
             continue  # on a pipe that has begun with this revision, a handshake is for another one
-        answer.is_refused(-32601, status=404)
+        answer.expect_refused(-32601, status=404)
 
 
 @requirement("SRV-2", "what is not announced is refused with -32601", "server/index")
@@ -262,7 +262,7 @@ def _gates(peer: CheckedPeer) -> None:
     if not missing:
         not_applicable("it announces all of them")
     for method in missing:
-        peer.ask(method).is_refused(-32601, status=404 if peer.modern else 0)
+        peer.ask(method).expect_refused(-32601, status=404 if peer.modern else 0)
 
 
 @requirement("SRV-3", "what is announced is served", "server/index")
@@ -272,7 +272,7 @@ def _serves(peer: CheckedPeer) -> None:
     if not there:
         not_applicable("it announces none of them")
     for method in there:
-        peer.ask(method).is_served()
+        peer.ask(method).expect_served()
 
 
 @requirement("CAN-4", "the cancellation of an unknown request is ignored", "basic/utilities/cancellation")
@@ -285,7 +285,7 @@ def _odd_cancel(peer: CheckedPeer) -> None:
 @requirement("PROG-1", "a request that asks for progress is served", "basic/utilities/progress")
 def _progress(peer: CheckedPeer) -> None:
     method = "server/discover" if peer.modern else "ping"
-    peer.ask(method, {"_meta": {"progressToken": "p-1"}}).is_served()
+    peer.ask(method, {"_meta": {"progressToken": "p-1"}}).expect_served()
 
 
 def _short(message: JSONObject) -> str:

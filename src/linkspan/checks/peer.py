@@ -95,12 +95,12 @@ class PeerAnswer(msgspec.Struct, frozen=True):
         """Whether it is an error."""
         return self.message is not None and "error" in self.message
 
-    def is_served(self) -> None:
-        """Look whether it is a result. Raises: Unmet."""
+    def expect_served(self) -> None:
+        """Expect a result. Raises: Unmet."""
         expect(self.message is not None and not self.failed, f"{self.asked}: {self.words}")
 
-    def is_refused(self, *codes: int, status: int = 0) -> None:
-        """Look whether it is an error with one of some codes and, over HTTP, a status. Raises: Unmet."""
+    def expect_refused(self, *codes: int, status: int = 0) -> None:
+        """Expect an error with one of some codes and, over HTTP, a status. Raises: Unmet."""
         wanted = " or ".join(map(str, codes))
         expect(self.error.get("code") in codes, f"{self.asked}: {self.words}; must be {wanted}")
         if status and self.web.status:

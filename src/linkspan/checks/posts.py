@@ -122,7 +122,7 @@ def _same_id_twice(peer: CheckedPeer) -> None:
 )
 def _version_header(peer: CheckedPeer) -> None:
     _is_missed(peer, "MCP-Protocol-Version")
-    _post(peer, {"MCP-Protocol-Version": LEGACY[-2]}).is_refused(_MISMATCH, status=400)
+    _post(peer, {"MCP-Protocol-Version": LEGACY[-2]}).expect_refused(_MISMATCH, status=400)
 
 
 @requirement(
@@ -134,7 +134,7 @@ def _version_header(peer: CheckedPeer) -> None:
 )
 def _method_header(peer: CheckedPeer) -> None:
     _is_missed(peer, "Mcp-Method")
-    _post(peer, {"Mcp-Method": "tools/LIST"}).is_refused(_MISMATCH, status=400)
+    _post(peer, {"Mcp-Method": "tools/LIST"}).expect_refused(_MISMATCH, status=400)
 
 
 @requirement(
@@ -147,10 +147,10 @@ def _method_header(peer: CheckedPeer) -> None:
 def _name_header(peer: CheckedPeer) -> None:
     peer.offers("tools")
     message = peer.message("tools/call", {"name": "linkspan-check", "arguments": {}})
-    peer.exchange(message, headers={"Mcp-Name": "another"}).is_refused(_MISMATCH, status=400)
-    peer.exchange(message, headers={"Mcp-Name": ""}).is_refused(_MISMATCH, status=400)
+    peer.exchange(message, headers={"Mcp-Name": "another"}).expect_refused(_MISMATCH, status=400)
+    peer.exchange(message, headers={"Mcp-Name": ""}).expect_refused(_MISMATCH, status=400)
     wrong = {"Mcp-Name": "=?base64?SGVs!!!bG8=?="}
-    peer.exchange(message, headers=wrong).is_refused(_MISMATCH, status=400)
+    peer.exchange(message, headers=wrong).expect_refused(_MISMATCH, status=400)
 
 
 @requirement("H5-9", "no session begins", _HTTP, eras=("modern",), transports=("http",))

@@ -8,16 +8,16 @@ from linkspan.checks.findings import Unmet, expect
 from linkspan.types.base import JSONObject
 
 
-def is_shaped(found: JSONObject, shape: type[msgspec.Struct], what: str) -> None:
-    """Look whether a result has the shape of its schema. Raises: Unmet."""
+def expect_shape(found: JSONObject, shape: type[msgspec.Struct], what: str) -> None:
+    """Expect a result to have the shape of its schema. Raises: Unmet."""
     try:
         msgspec.convert(found, shape)
     except msgspec.ValidationError as problem:
         raise Unmet(f"{what}: {problem}") from problem
 
 
-def is_cacheable(found: JSONObject, what: str) -> None:
-    """Look whether a result says for how long and for whom it may be kept. Raises: Unmet."""
+def expect_cacheable(found: JSONObject, what: str) -> None:
+    """Expect a result to say for how long and for whom it may be kept. Raises: Unmet."""
     ttl, scope = found.get("ttlMs"), found.get("cacheScope")
     fine = isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0
     expect(fine, f"{what} has the ttlMs {ttl!r}; must be an integer from 0")
