@@ -366,6 +366,25 @@ def test_the_history_is_bounded_and_bears_damage(tmp_path: Path) -> None:
     assert blocked.read() == [{"name": "y"}]
 
 
+@pytest.mark.parametrize("revision", ["2026-07-28", "2025-11-25"])
+def test_what_a_handler_logs_is_shown_in_each_revision(revision: str) -> None:
+    server = Server("logging")
+
+    @server.tool
+    def sail(ctx: Context) -> str:
+        ctx.debug("hoisting")
+        ctx.info("sailing")
+        return "done"
+
+    with desk(server) as found:
+        found.call("sail", {}, revision=revision)
+        assert found.until(
+            lambda: (
+                {"hoisting", "sailing"} <= {str(each.get("text")).rpartition(": ")[2] for each in found.events("log")}
+            )
+        )
+
+
 def test_calls_that_end_together_are_all_kept(tmp_path: Path) -> None:
     history, ended = CallHistory(tmp_path / "calls.jsonl", Redactor()), list[JSONObject]()
 

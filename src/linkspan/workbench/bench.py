@@ -407,9 +407,14 @@ class Bench:
         """Return the connected client for a revision. Raises: ClientError."""
         with self._lock:
             client = self._clients.get(revision)
+            is_new = client is None
             if client is None:
                 client = self._clients[revision] = self._new_client(revision)
-        return client.connect()
+        client.connect()
+        offers = client.server_capabilities
+        if is_new and offers is not None and offers.logging is not None:
+            client.set_logging_level("debug")  # servers of the newest revision send no log that is not asked for
+        return client
 
     def _take_clients(self) -> list[SyncClient]:
         with self._lock:
