@@ -23,6 +23,7 @@ from certificates import write_certificate
 from linkspan import ClientError, Context, Server, SyncClient
 from linkspan.cli.main import main
 from linkspan.cli.run import load_server
+from linkspan.client.transports import http_connections
 from over_http import serving
 
 pytestmark = pytest.mark.timeout(120)
@@ -209,9 +210,13 @@ def test_other_hosts_and_the_numbers_are_not_served(proxy: Proxy, host: str, pat
 def test_the_doctor_finds_no_fault_of_a_server_behind_a_proxy(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole of it: the way there, what answers where a login would be described, sessions, streams and the list."""
+    """The way there, what answers where a login would be described, sessions, streams and the list.
+
+    An earlier test of this process may have read the certificates of the system.
+    """
     with behind(name, load_server(str(EXAMPLE)), tmp_path) as proxy:
         monkeypatch.setenv("SSL_CERT_FILE", str(proxy.certificate))
+        monkeypatch.setattr(http_connections, "_default_context", http_connections._default_context.__wrapped__)
         status = main(["doctor", "--json", proxy.url])
     found = json.loads(capsys.readouterr().out)["verdicts"]
     wrong = {each["id"]: each for each in found if each["level"] in ("fault", "warning")}
