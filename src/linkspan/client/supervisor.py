@@ -431,7 +431,7 @@ class Supervisor:
         if self._standing is not None and self._standing not in self.listeners:
             self.listeners.add(self._standing, None)  # the client was closed, or had given up
         elif self._standing is None and self.application.callbacks.on_change is not None:
-            self._standing = _standing(agreement, self.application)
+            self._standing = _subscription_to_all(agreement, self.application)
             if self._standing is not None:
                 self.listeners.add(self._standing, None)
         self.listeners.reopen(transport)
@@ -500,7 +500,7 @@ def _perform(effect: Effect, transport: ClientTransport, asking: Asking) -> Resp
     return None
 
 
-def _standing(agreement: Agreement, application: Application) -> Subscription | None:
+def _subscription_to_all(agreement: Agreement, application: Application) -> Subscription | None:
     """Return the subscription, for `on_change`, to every list whose changes the server announces.
 
     None if it announces none, and no resource can be subscribed to.

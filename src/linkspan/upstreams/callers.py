@@ -93,8 +93,8 @@ class Home(Protocol):
         """Notify a caller of a resource that has changed."""
         ...
 
-    def failed(self, problem: str | None) -> None:
-        """Receive why there are no lists, or None for those that there are."""
+    def set_status(self, problem: str | None) -> None:
+        """Receive why its lists did not come, or None once they have."""
         ...
 
     def received(self, caller: UpstreamCaller, lists: Lists) -> Lists:
@@ -292,7 +292,7 @@ class UpstreamCaller:
                 return
             self._waiting, self._is_late = None, True
         problem = f"{self.name}: its lists did not come within {self._home.list_timeout:g} s"
-        self._home.failed(problem)
+        self._home.set_status(problem)
         waiting.done(problem if self._home.is_required else None)
 
     def _list(self, request: Request | None = None) -> None:
@@ -347,7 +347,7 @@ class UpstreamCaller:
         if isinstance(found, Exception):
             problem = f"{self.name}: {found.problem if isinstance(found, ClientError) else 'its lists are not valid'}"
         if not isinstance(found, ClientClosed):
-            self._home.failed(problem)
+            self._home.set_status(problem)
         if after is not None and after is not before:
             self._home.announce(self, before, after)
         if waiting is not None:

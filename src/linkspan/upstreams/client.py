@@ -38,7 +38,7 @@ class RequestListener(Protocol):
         """Whether it waits for an answer already."""
         ...
 
-    def asked(self, transport: ClientTransport, question_id: RequestId, question: InputRequest) -> None:
+    def asked(self, transport: ClientTransport, question_id: RequestId, question: InputRequest, /) -> None:
         """Take a question of a handshake server."""
         ...
 

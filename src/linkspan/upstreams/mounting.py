@@ -331,9 +331,9 @@ class Upstream:
         catalogue = self._site.catalogue
         view = CallerView(
             partial(bool, True),  # one for each view: a function is asked once for a request
-            False,
-            False,
-            self.when,
+            takes_context=False,
+            is_async=False,
+            before=self.when,
             lists={each.method: Registry[Any](each, catalogue.switches) for each in _lists_with(self.extensions)},
             place=self._place,
             belongs_to=partial(_is_of, self._key_of, caller.key),
@@ -385,8 +385,8 @@ class Upstream:
             if not reached and self._site.dispatcher.profile.sharing is None:
                 caller.unwatch(uri)
 
-    def failed(self, problem: str | None) -> None:
-        """Receive why there are no lists, or None for those that there are."""
+    def set_status(self, problem: str | None) -> None:
+        """Receive why its lists did not come, or None once they have; a new problem is logged."""
         if problem is not None and problem != self.status:
             warn(f"mount: {problem}")
         self.status = problem or "connected"
@@ -405,7 +405,7 @@ class _OneCaller(Condition, frozen=True, eq=False, kw_only=True):
 
 def _condition_of(keys: Callable[[Request], object], mark: str) -> Condition:
     """Return the condition that holds for the caller whom another process calls so."""
-    return _OneCaller(partial(bool, True), False, False, key_of=keys, mark=mark)
+    return _OneCaller(partial(bool, True), takes_context=False, is_async=False, key_of=keys, mark=mark)
 
 
 def _mark_of(key: object) -> str:
@@ -429,7 +429,7 @@ def _shared_key(first: UpstreamCaller | None, say: Callable[[], JSONObject]) -> 
     What it may ask is declared once for a session, as `say` returns it. `first` is the caller who came first.
     """
     agreement = first.client.state.agreement if first is not None else None
-    if first is None or agreement is None or agreement.revision.log_level_in_envelope:
+    if first is None or agreement is None or not agreement.revision.keeps_sessions:
         return _SHARED
     said = say()
     return _SHARED if said == first.declared else (_SHARED, encode(said))

@@ -218,10 +218,10 @@ class RelayedRequest:
         """Whether it waits for an answer already."""
         return self._deferred is None or bool(self._questions)
 
-    def asked(self, transport: Replier, question_id: RequestId, question: InputRequest) -> None:
+    def asked(self, replier: Replier, question_id: RequestId, question: InputRequest, /) -> None:
         """Take a question that waits for its answer; those that come together end one round."""
         self._asked += 1
-        self._questions[f"question-{self._asked}"] = transport, question_id, question
+        self._questions[f"question-{self._asked}"] = replier, question_id, question
         if self._deferred is not None and not self._is_gathering:
             self._is_gathering = True
             reactor().call_later(_TOGETHER, self._ask)
