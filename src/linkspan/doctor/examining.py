@@ -40,7 +40,7 @@ def of_url(
     found: list[Verdict] = []
     try:
         for each in _of_url(url, headers, hosts, register):
-            found.append(each)  # noqa: PERF402: what was found before the time is up counts
+            found.append(each)  # what was found before the time is up counts
     except OutOfTime:
         seen = {each.id for each in found}
         found += [
