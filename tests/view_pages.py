@@ -78,18 +78,18 @@ def serving() -> Iterator[Pages]:
     pages.server_close()
 
 
-def opened(browser: Any, pages: Pages, preview: Preview) -> Any:
-    """Open the host's page with a view, and return the page."""
+def opened(browser: Any, pages: Pages, preview: Preview, answer: Callable[[str], list[Any]] | None = None) -> Any:
+    """Open the host's page with a view, and return the page. `answer` takes what the view posts, else the preview does."""
     name = pages.views.show(preview.view, pages.origin)
-    pages.answer = preview.receive
+    pages.answer = answer or preview.receive
     page = browser.new_page()
     page.goto(f"{pages.origin}/#http://{name}:{pages.server_address[1]}/")
     return page
 
 
 def until(page: Any, done: Callable[[], object]) -> None:
-    for _ in range(100):
+    for _ in range(600):
         if done():
             return
         page.wait_for_timeout(50)
-    raise AssertionError("it did not happen in 5 s")
+    raise AssertionError("it did not happen in 30 s")

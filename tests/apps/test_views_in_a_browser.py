@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,33 @@ def test_the_map_of_ferries_is_drawn_and_tells_the_model_what_was_chosen(browser
             "(messages) => messages.forEach((each) => view.post(each))", preview.show(lambda b: b.tear_down())
         )
         until(page, lambda: any(isinstance(each, ViewClosed) for each in preview.happened))
+        page.close()
+
+
+def test_what_a_view_posts_is_sent_in_its_order(browser: Any, pages: Pages) -> None:
+    apps = Apps()
+    server = Server("two", extensions=[apps])
+    view = apps.view(
+        "ui://two/x.html",
+        """<!doctype html><title>two</title><script>
+for (const id of [1, 2, 3]) parent.postMessage({ jsonrpc: "2.0", id, method: "ping" }, "*");</script>""",
+    )
+    server.define_tool("show", handler=lambda: "1", meta=view.tool())
+    ended: list[int] = []
+
+    def slow_at_first(text: str) -> list[Any]:
+        number = json.loads(text)["id"]
+        time.sleep(0.5 if number == 1 else 0)
+        ended.append(number)
+        if number == 2:
+            raise ConnectionError("the second is lost, which stops none of the others")
+        return []
+
+    with SyncClient(server) as client:
+        preview = Preview.open(client, client.list_tools()[0], {})
+        page = opened(browser, pages, preview, slow_at_first)
+        until(page, lambda: len(ended) == 3)
+        assert ended == [1, 2, 3]
         page.close()
 
 

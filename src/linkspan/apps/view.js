@@ -1,6 +1,7 @@
 // The page's part of a view: a frame at an origin of its own, and its messages, which the host's bridge reads elsewhere.
 //
-// show(place, url, allow, send): `url` is http://NAME.localhost:PORT/, `send(text)` resolves to the messages to post back.
+// show(place, url, allow, send): `url` is http://NAME.localhost:PORT/, `send(text)` resolves to the messages to post back. One
+// message is sent at a time, in the order in which the view posts them: a request must not overtake the `initialized` before it.
 // Returns { post(message), close() }.
 
 export function show(place, url, allow, send) {
@@ -11,7 +12,8 @@ export function show(place, url, allow, send) {
   frame.setAttribute("referrerpolicy", "no-referrer");
   frame.title = "View of a tool";
   const post = (message) => frame.contentWindow && frame.contentWindow.postMessage(message, origin);
-  const heard = async (event) => {
+  let line = Promise.resolve();
+  const heard = (event) => {
     if (event.source !== frame.contentWindow || event.origin !== origin) return;
     const data = event.data;
     if (!data || data.jsonrpc !== "2.0") return;
@@ -20,7 +22,8 @@ export function show(place, url, allow, send) {
       const { height } = data.params;
       if (typeof height === "number" && height > 0) frame.style.height = `${Math.min(height, 2000)}px`;
     }
-    for (const message of await send(JSON.stringify(data))) post(message);
+    const text = JSON.stringify(data);
+    line = line.then(() => send(text)).then((messages) => messages.forEach(post), () => {});
   };
   addEventListener("message", heard);
   frame.src = url;

@@ -40,12 +40,11 @@ function open(key, id, uri) {
   };
   named();
   place.append(node);
-  let line = Promise.resolve(); // one at a time: while the person is asked, the others wait here and hold no connection
-  const send = (text) => (line = line.then(async () => {
+  const send = async (text) => {
     const { messages, closed } = await ask("view-says", { name: made.name, text });
     if (closed && !made.ended) (made.frame.close(), (told.textContent = "The view has ended."));
     return messages;
-  }).catch(() => []));
+  };
   ask("view", { id, theme }).then(({ name, allow }) => {
     [made.name, told.textContent] = [name, ""];
     if (made.ended) return close(made);
