@@ -380,7 +380,7 @@ def _hash(text: str) -> str:
 
 
 _STYLE: Final = _asset("page.css")
-_SCRIPT: Final = _joined("elements.js", "forms.js", "results.js", "page.js")
+_SCRIPT: Final = _joined("json.js", "elements.js", "forms.js", "results.js", "page.js")
 _POLICY: Final = "; ".join(
     [
         "default-src 'none'",

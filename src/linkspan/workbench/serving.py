@@ -50,7 +50,7 @@ _ASSETS: Final = {
     },
     **{
         f"/{name}": ("linkspan.server", f"assets/{name}", "text/javascript")
-        for name in ("elements.js", "forms.js", "results.js")
+        for name in ("json.js", "elements.js", "forms.js", "results.js")
     },
     "/view.js": ("linkspan.apps", "view.js", "text/javascript"),
 }

@@ -1,5 +1,7 @@
 // Elements of a page. Whatever a server says becomes text here: nothing is ever parsed as markup.
 
+import { toJson } from "./json.js";
+
 const LONGEST = 65536;
 const HIDDEN = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]|\udb40[\udc00-\udfff]/g;
 
@@ -25,7 +27,7 @@ export const folded = (title, ...children) => make("details", {}, make("summary"
 
 // A text or a value as it is; of a very long one the beginning, until a person asks for all of it.
 export function pretty(value) {
-  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "";
+  const text = typeof value === "string" ? value : toJson(value, 2) ?? "";
   const node = make("pre", { tabIndex: 0, textContent: text.slice(0, LONGEST) });
   if (text.length <= LONGEST) return node;
   const more = make("button", { type: "button", textContent: `Show all ${text.length.toLocaleString()} characters` });

@@ -2,6 +2,7 @@
 // What no field can be made of is written as JSON; the server checks everything anyway.
 
 import { isObject, make } from "./elements.js";
+import { fromJson, numberOf, toJson } from "./json.js";
 
 const DEEPEST = 6;
 let ids = 0;
@@ -21,8 +22,8 @@ function plain(schema, root) {
 
 function choicesOf(schema) {
   const arms = schema.oneOf ?? schema.anyOf;
-  if (Array.isArray(schema.enum)) return schema.enum.map((value, n) => [value, schema.enumNames?.[n] ?? (typeof value === "string" ? value : JSON.stringify(value))]);
-  if ("const" in schema) return [[schema.const, JSON.stringify(schema.const)]];
+  if (Array.isArray(schema.enum)) return schema.enum.map((value, n) => [value, schema.enumNames?.[n] ?? (typeof value === "string" ? value : toJson(value))]);
+  if ("const" in schema) return [[schema.const, toJson(schema.const)]];
   if (arms?.length && arms.every((each) => "const" in each)) return arms.map((each) => [each.const, each.title ?? String(each.const)]);
 }
 
@@ -92,8 +93,8 @@ function numberField(schema, required) {
   if ("maximum" in schema) node.max = schema.maximum;
   return {
     node,
-    read: () => (node.value === "" ? undefined : node.valueAsNumber),
-    write: (value) => ((node.value = value ?? ""), value === undefined || (typeof value === "number" && node.valueAsNumber === value)),
+    read: () => (node.value === "" ? undefined : numberOf(node.value)),
+    write: (value) => ((node.value = value ?? ""), value === undefined || (/number|bigint/.test(typeof value) && numberOf(node.value) === value)),
   };
 }
 
@@ -112,17 +113,17 @@ function textField(schema, required) {
 function jsonField(schema, required) {
   const shape = { array: "[]", object: "{}" }[schema.type] ?? "";
   const node = make("textarea", { className: "json", rows: 2, required, placeholder: `JSON${shape && ", such as "}${shape}`, spellcheck: false });
-  const write = (value) => ((node.value = value === undefined ? "" : JSON.stringify(value)), node.setCustomValidity(""), true);
+  const write = (value) => ((node.value = value === undefined ? "" : toJson(value)), node.setCustomValidity(""), true);
   if ("default" in schema) write(schema.default);
   node.addEventListener("input", () => node.setCustomValidity(node.value.trim() ? mistake(node.value) : ""));
-  return { node, write, read: () => (node.value.trim() ? JSON.parse(node.value) : undefined) };
+  return { node, write, read: () => (node.value.trim() ? fromJson(node.value) : undefined) };
 }
 
 // What is wrong with a text that should be JSON, and where. Browsers do not agree on whether to say the place.
 
 export function mistake(text) {
   try {
-    JSON.parse(text);
+    fromJson(text);
     return "";
   } catch {
     const before = text.slice(0, endOfJson(text)).split("\n");
@@ -282,23 +283,23 @@ export function jsonSwitch(rows, fields) {
   area.addEventListener("input", () => say(mistake(area.value)));
   button.onclick = () => {
     if (area.hidden) {
-      area.value = JSON.stringify(safely(() => values(fields)) ?? {}, null, 2);
+      area.value = toJson(safely(() => values(fields)) ?? {}, 2);
       say("");
       show(true);
       return area.focus();
     }
     const wrong = mistake(area.value);
     if (wrong) return say(wrong);
-    if (!write(JSON.parse(area.value))) return say("The form has no place for all of this; it is sent as it is here.");
+    if (!write(fromJson(area.value))) return say("The form has no place for all of this; it is sent as it is here.");
     say("");
     show(false);
   };
   return {
     nodes: [area, note, button],
-    read: () => (area.hidden ? values(fields) : JSON.parse(area.value)),
+    read: () => (area.hidden ? values(fields) : fromJson(area.value)),
     write: (value) => {
       const fits = write(value);
-      area.value = JSON.stringify(value, null, 2);
+      area.value = toJson(value, 2);
       show(!fits);
       return fits;
     },

@@ -1,11 +1,12 @@
 import { folded, isObject, make, pretty } from "./elements.js";
+import { fromJson, toJson } from "./json.js";
 import { attach, field, jsonSwitch, questionForm, sendOnEnter, warned } from "./forms.js";
 import { showContent } from "./results.js";
 
 // Makes a form of each item of the page, and a client of the newest revision of it: one POST for each request. What a person
 // types, tokens too, and what was called is forgotten when the page is left.
 const { version, product } = document.body.dataset;
-const login = JSON.parse(document.body.dataset.login ?? "null");
+const login = fromJson(document.body.dataset.login ?? "null");
 const back = login && returned();
 const here = (back?.pending.here ?? location.href).split("#")[0];
 const META = "io.modelcontextprotocol/";
@@ -76,7 +77,7 @@ function refusal(answer, text) {
   if (scope && login) login.scopes = [...new Set([...login.scopes, ...scope.split(" ")])];
   let said = text.slice(0, 300) || answer.statusText;
   try {
-    said = JSON.parse(text).error.message ?? said;
+    said = fromJson(text).error.message ?? said;
   } catch {}
   const entry = login?.issuer ? ". Log in again" : ". Give a token under “Token and headers”";
   return `HTTP ${answer.status}: ${said}${scope ? `. Log in again to get ${scope}` : answer.status === 401 ? entry : ""}`;
@@ -90,7 +91,7 @@ const random = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
 async function readJson(url, options) {
   const { host } = new URL(url);
   const answer = await fetch(url, { redirect: "error", ...options }).catch(() => Promise.reject(new Error(`${host} does not answer pages of ${location.origin}: get a token in another way, and paste it`)));
-  const found = await answer.json().catch(() => null);
+  const found = await answer.text().then(fromJson).catch(() => null);
   if (!answer.ok || !isObject(found)) throw new Error(`${host}: ${found?.error_description ?? found?.error ?? `HTTP ${answer.status}${isObject(found) ? "" : " without a JSON object"}`}`);
   return found;
 }
@@ -112,7 +113,7 @@ async function register(server) {
   if (!server.registration_endpoint) throw new Error(`Register a public client at ${login.issuer} with the redirect URI ${here}, and give its id`);
   const about = { client_name: document.title, redirect_uris: [here], grant_types: ["authorization_code"], response_types: ["code"],
     token_endpoint_auth_method: "none", application_type: here.startsWith("https:") ? "web" : "native" };
-  const found = await readJson(server.registration_endpoint, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(about) });
+  const found = await readJson(server.registration_endpoint, { method: "POST", headers: { "Content-Type": "application/json" }, body: toJson(about) });
   return found.client_id;
 }
 
@@ -128,14 +129,14 @@ async function logIn() {
   const asked = { response_type: "code", client_id: client, redirect_uri: here, state, code_challenge: base64url(new Uint8Array(digest)),
     code_challenge_method: "S256", resource: login.resource, ...(login.scopes.length && { scope: login.scopes.join(" ") }) };
   for (const [name, value] of Object.entries(asked)) target.searchParams.set(name, value);
-  sessionStorage.setItem("login", JSON.stringify({ here, state, verifier, client, scopes: login.scopes, endpoint: server.token_endpoint,
+  sessionStorage.setItem("login", toJson({ here, state, verifier, client, scopes: login.scopes, endpoint: server.token_endpoint,
     named: server.authorization_response_iss_parameter_supported === true }));
   location.assign(target);
 }
 
 function returned() {
   const found = new URLSearchParams(location.search);
-  const pending = JSON.parse(sessionStorage.getItem("login") ?? "null");
+  const pending = fromJson(sessionStorage.getItem("login") ?? "null");
   if (!pending || found.get("state") !== pending.state) return;
   sessionStorage.removeItem("login");
   history.replaceState(null, "", pending.here);
@@ -176,7 +177,7 @@ async function request(method, key, params, schema, hear, signal) {
     signal,
     headers: { "Content-Type": "application/json", Accept: "application/json, text/event-stream", "MCP-Protocol-Version": version,
       "Mcp-Method": method, ...(key && { "Mcp-Name": headerValue(params[key]) }), ...Object.fromEntries([...mirrored(schema, params.arguments), ...ownHeaders()]) },
-    body: JSON.stringify(message),
+    body: toJson(message),
   });
   const kind = answer.headers.get("content-type") ?? "";
   for await (const message of kind.startsWith("text/event-stream") ? events(answer.body) : whole(answer)) {
@@ -191,7 +192,7 @@ async function* whole(answer) {
   const body = await answer.text();
   if (answer.status === 401 || answer.status === 403) throw new Error(refusal(answer, body));
   try {
-    yield JSON.parse(body);
+    yield fromJson(body);
   } catch {
     throw new Error(refusal(answer, body));
   }
@@ -207,7 +208,7 @@ async function* events(body) {
     rest = parts.pop();
     for (const part of parts) {
       const data = part.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5).trimStart());
-      if (data.length) yield JSON.parse(data.join("\n"));
+      if (data.length) yield fromJson(data.join("\n"));
     }
   }
 }
@@ -244,7 +245,7 @@ async function call({ method, key, params, schema, out, signal }) {
       if (news.total) [bar.max, bar.value] = [news.total, news.progress];
       told.textContent = [news.message, news.total ? `${news.progress} of ${news.total}` : news.progress].filter(Boolean).join(" · ");
     } else if (kind === "notifications/message") {
-      const said = typeof news.data === "string" ? news.data : JSON.stringify(news.data);
+      const said = typeof news.data === "string" ? news.data : toJson(news.data);
       out.append(make("p", { className: "quiet", textContent: `${news.level}: ${said}` }));
     }
   };
@@ -293,7 +294,7 @@ function keepHistory(kept = make("section", { id: "history" }, make("h2", { text
 function enliven(item) {
   const { verb, method, key, value } = item.dataset;
   const inside = item.querySelector(".inside");
-  const schema = JSON.parse(inside.querySelector(".schema")?.textContent ?? "{}");
+  const schema = fromJson(inside.querySelector(".schema")?.textContent ?? "{}");
   const fields = Object.create(null);
   const form = make("form");
   const list = inside.querySelector(".fields");
@@ -473,13 +474,13 @@ function start() {
 // Behind a proxy the server may not know under which address people reach it; the browser does.
 
 function connect() {
-  const shown = { json: JSON.stringify(here), shell: /^[\w@%+=:,./-]+$/.test(here) ? here : `'${here.replaceAll("'", "%27")}'`, url: here };
+  const shown = { json: toJson(here), shell: /^[\w@%+=:,./-]+$/.test(here) ? here : `'${here.replaceAll("'", "%27")}'`, url: here };
   for (const each of document.querySelectorAll("[data-here]")) each.textContent = shown[each.dataset.here];
   for (const each of document.querySelectorAll("[data-install]")) {
     const { name } = each.dataset;
-    const entry = JSON.stringify({ name, type: "http", url: here });
+    const entry = toJson({ name, type: "http", url: here });
     each.href = each.dataset.install === "vscode" ? `vscode:mcp/install?${encodeURIComponent(entry)}`
-      : `cursor://anysphere.cursor-deeplink/mcp/install?name=${encodeURIComponent(name)}&config=${encodeURIComponent(btoa(JSON.stringify({ url: here })))}`;
+      : `cursor://anysphere.cursor-deeplink/mcp/install?name=${encodeURIComponent(name)}&config=${encodeURIComponent(btoa(toJson({ url: here })))}`;
     each.hidden = false;
   }
   for (const each of document.querySelectorAll(".line pre")) {

@@ -1,6 +1,7 @@
 // What comes back: content blocks, tables, trees, Markdown. A server's markup is text here.
 
 import { folded, isObject, make, pretty } from "./elements.js";
+import { fromJson, toJson } from "./json.js";
 
 export function block(each) {
   const type = each.mimeType ?? "";
@@ -24,7 +25,7 @@ function words(text, type) {
 
 export function parsed(text) {
   try {
-    return /^\s*[[{]/.test(text) ? JSON.parse(text) : undefined;
+    return /^\s*[[{]/.test(text) ? fromJson(text) : undefined;
   } catch {
     return undefined;
   }
@@ -46,7 +47,7 @@ function table(rows) {
 
 function tree(value, depth, key) {
   const name = key === undefined ? "" : make("span", { className: "key", textContent: `${key}: ` });
-  if (typeof value !== "object" || value === null) return make("div", {}, name, make("span", { className: value === null ? "null" : typeof value, textContent: JSON.stringify(value) }));
+  if (typeof value !== "object" || value === null) return make("div", {}, name, make("span", { className: value === null ? "null" : typeof value === "bigint" ? "number" : typeof value, textContent: toJson(value) }));
   const members = Object.entries(value);
   const [open, close] = Array.isArray(value) ? "[]" : "{}";
   if (!members.length) return make("div", {}, name, open + close);
@@ -115,7 +116,7 @@ export function showContent(result, out) {
   for (const each of result.messages ?? []) out.append(make("strong", { textContent: each.role }), ...[each.content].flat().map(block));
   const structured = result.structuredContent;
   const only = isObject(structured) && Object.keys(structured).length === 1 && "result" in structured ? structured.result : structured;
-  const repeats = ({ text }) => text !== undefined && [structured, only].some((value) => text === value || JSON.stringify(parsed(text) ?? text) === JSON.stringify(value));
+  const repeats = ({ text }) => text !== undefined && [structured, only].some((value) => text === value || toJson(parsed(text) ?? text) === toJson(value));
   const blocks = result.content ?? result.contents ?? [];
   out.append(...(structured === undefined ? blocks : blocks.filter((each) => !repeats(each))).map(block));
   if (structured !== undefined) out.append(typeof only === "string" ? words(only, "") : view(only));

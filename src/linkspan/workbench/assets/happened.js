@@ -1,6 +1,7 @@
 // The right pane: the log, the messages, the hops of HTTP, and the calls of this day and earlier ones.
 
 import { folded, make, pretty } from "./elements.js";
+import { toJson } from "./json.js";
 import { ask, state, textOf } from "./state.js";
 import { compare, edit, replay } from "./work.js";
 
@@ -89,7 +90,7 @@ const hears = {
   junk: (event) => add("Messages", make("div", { className: "line bad", textContent: `${event.side}: not a message: ${event.text}` }), event.at),
   message: (event) => {
     const { method, params, id, result, error } = event.message;
-    const key = JSON.stringify([event.connection, event.message.method ? event.side : event.side === "client" ? "server" : "client", id]);
+    const key = toJson([event.connection, event.message.method ? event.side : event.side === "client" ? "server" : "client", id]);
     const arrow = event.side === "client" ? "→" : "←";
     const row = pending.get(key);
     if (!event.message.method && row) {
@@ -123,7 +124,7 @@ export function hear(event) {
 function drawHistory() {
   const rows = [...state.exchanges.values()].reverse().slice(0, 200).map((each) => {
     const failed = each.is_error || each.state === "error";
-    const given = JSON.stringify(each.arguments);
+    const given = toJson(each.arguments);
     const pick = make("button", { type: "button", className: "small", textContent: picked === each.id ? "Compare with …" : picked ? "Compare" : "Compare …", onclick: () => pickOf(each) });
     return make("div", { className: failed ? "line bad" : "line" }, make("button", { type: "button", className: "row", onclick: () => ((state.shown = each.id), (state.compared = null), edit(each), (state.shown = each.id), document.dispatchEvent(new Event("chosen"))) },
       make("span", { className: "quiet", textContent: `${time(each.began)} ` }), make("code", { textContent: each.name.slice(0, 120) }), make("span", { className: "cost quiet", textContent: each.state === "running" ? "running" : `${each.ms} ms` }), make("span", { className: "brief quiet", textContent: given === "{}" ? "" : given.slice(0, 160) })),

@@ -1,5 +1,7 @@
 // What the page knows, and how it asks. The key comes once, in the fragment, and is sent as a header, which other origins cannot.
 
+import { fromJson, toJson } from "./json.js";
+
 const KEY = "linkspan-bench";
 
 export const state = { status: "connecting", lists: {}, exchanges: new Map(), questions: new Map(), chosen: null, shown: null, compared: null, changes: [] };
@@ -22,9 +24,9 @@ export function takeToken() {
 const headers = () => ({ "Linkspan-Bench": sessionStorage.getItem(KEY) });
 
 export async function ask(path, body) {
-  const options = body === undefined ? { headers: headers() } : { method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const options = body === undefined ? { headers: headers() } : { method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: toJson(body) };
   const answer = await fetch(`/api/${path}`, options);
-  const found = await answer.json().catch(() => ({}));
+  const found = await answer.text().then(fromJson).catch(() => ({}));
   if (!answer.ok) throw Object.assign(new Error(found.error ?? (answer.status === 403 ? "This page belongs to another run: open the address that the terminal shows." : `HTTP ${answer.status}`)), { status: answer.status });
   return found;
 }
@@ -79,7 +81,7 @@ async function read(reader) {
     const lines = (rest + value).split("\n");
     rest = lines.pop();
     if (state.status === "gone") await refresh();
-    for (const line of lines.filter(Boolean)) await take(JSON.parse(line));
+    for (const line of lines.filter(Boolean)) await take(fromJson(line));
   }
 }
 

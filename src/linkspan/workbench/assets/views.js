@@ -1,6 +1,7 @@
 // The view of a tool, below the result of its call: the frame and its buttons. What the frame says is read in the Python process.
 
 import { make } from "./elements.js";
+import { rounded } from "./json.js";
 import { itemOf } from "./list.js";
 import { show } from "./view.js";
 import { ask, state } from "./state.js";
@@ -32,7 +33,7 @@ function open(key, id, uri) {
   const named = () => (other.textContent = theme === "dark" ? "Light theme" : "Dark theme");
   const node = make("div", {}, make("h2", {}, "View ", make("code", { className: "quiet", textContent: uri })), make("div", { className: "buttons" }, again, other), told, frame);
   const made = { key, node };
-  const post = (messages) => messages.forEach((each) => made.frame?.post(each));
+  const post = (messages) => messages.forEach((each) => made.frame?.post(rounded(each)));
   other.onclick = async () => {
     theme = theme === "dark" ? "light" : "dark";
     named();
@@ -43,7 +44,7 @@ function open(key, id, uri) {
   const send = async (text) => {
     const { messages, closed } = await ask("view-says", { name: made.name, text });
     if (closed && !made.ended) (made.frame.close(), (told.textContent = "The view has ended."));
-    return messages;
+    return rounded(messages);
   };
   ask("view", { id, theme }).then(({ name, allow }) => {
     [made.name, told.textContent] = [name, ""];
@@ -58,7 +59,7 @@ async function end(view) {
   if (!view.frame) return view.node.remove();
   setTimeout(() => close(view), LAST_WORDS);
   const { messages } = await ask("view-end", { name: view.name }).catch(() => ({ messages: [] }));
-  messages.forEach((each) => view.frame.post(each));
+  messages.forEach((each) => view.frame.post(rounded(each)));
 }
 
 function close(view) {

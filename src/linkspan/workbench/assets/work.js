@@ -1,6 +1,7 @@
 // The middle pane: the form of what was chosen, what the server asks, and the result. What was typed stays when the list changes.
 
 import { folded, make, pretty } from "./elements.js";
+import { toJson } from "./json.js";
 import { field, jsonSwitch, mistake, questionForm, rowsOf, sendOnEnter, warned } from "./forms.js";
 import { block, showContent, view } from "./results.js";
 import { itemOf, subscribe } from "./list.js";
@@ -34,8 +35,8 @@ export function drawWork(refreshed = false, event) {
 // A form is kept for each item, and made anew when its schema is another: with what was typed, as far as that fits.
 
 function formOf(kind, name, item) {
-  const key = JSON.stringify([kind, name]);
-  const shape = JSON.stringify([item, state.changes.find((each) => each.kind === kind && each.name === name), state.advice?.[name]]);
+  const key = toJson([kind, name]);
+  const shape = toJson([item, state.changes.find((each) => each.kind === kind && each.name === name), state.advice?.[name]]);
   const old = forms.get(key);
   if (old?.shape === shape) return old;
   const made = { ...build(kind, name, item), shape };
@@ -199,7 +200,7 @@ export function edit(exchange) {
   const kind = { tool: "tools", prompt: "prompts", resource: itemOf("resources", exchange.name) ? "resources" : "templates" }[exchange.kind];
   state.chosen = { kind, name: exchange.name };
   document.dispatchEvent(new Event("chosen"));
-  const made = forms.get(JSON.stringify([kind, exchange.name]));
+  const made = forms.get(toJson([kind, exchange.name]));
   made?.json.write(exchange.arguments);
 }
 
@@ -217,7 +218,7 @@ function drawResult() {
   drawView(other ? undefined : one);
   if (!one) return out.replaceChildren();
   if (!other) return out.replaceChildren(...resultOf(one));
-  const alike = JSON.stringify(withoutMeta(one)) === JSON.stringify(withoutMeta(other));
+  const alike = toJson(withoutMeta(one)) === toJson(withoutMeta(other));
   out.replaceChildren(make("p", { className: alike ? "good" : "bad", textContent: alike ? "Both answers say the same." : "The answers differ." }),
     make("div", { className: "pair" }, make("div", {}, make("h3", { textContent: one.revision || "first" }), ...resultOf(one)), make("div", {}, make("h3", { textContent: other.revision || "second" }), ...resultOf(other))));
 }
