@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final, NoReturn, Protocol
@@ -48,11 +49,13 @@ class RequestListener(Protocol):
 
 
 class _FlowWaiter(CallbackWaiter):
-    """Where the answer to one request goes, and of the rest."""
+    """Where the answer to one request goes, and of the rest: on the event loop of this thread, if it has one."""
 
     def __init__(self, receive: Callable[[object], object], listener: RequestListener | None) -> None:
         super().__init__(receive)
         self.listener = listener
+        if listener is not None and (events := sys.modules.get("asyncio")) is not None:
+            self.loop = events._get_running_loop()
 
 
 def declared(peer: Peer, extensions: Collection[Extension]) -> JSONObject:

@@ -107,9 +107,12 @@ _put = SimpleQueue[Any].put
 
 
 class CallbackWaiter:
-    """For a function, which is called at once in the thread that delivers. It must not block. By default it does nothing."""
+    """For a function, which is called at once in the thread that delivers, or on `loop`. It must not block.
 
-    loop = None
+    By default it does nothing.
+    """
+
+    loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, function: Callable[[object], object] = lambda item: None) -> None:
         self.pending_request: Any = None
