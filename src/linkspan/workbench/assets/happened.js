@@ -6,6 +6,8 @@ import { ask, state, textOf } from "./state.js";
 import { compare, edit, replay } from "./work.js";
 
 const MOST = 500;
+const MOST_LINES = 2000; // of entries that have several
+const PAUSE = 50; // milliseconds between what is drawn
 const pane = document.getElementById("happened");
 const TABS = ["Log", "Messages", "HTTP", "History"];
 let current = "Log";
@@ -16,7 +18,7 @@ const words = make("input", { type: "search", placeholder: "Filter", ariaLabel: 
 const buttons = TABS.map((name) => make("button", { type: "button", role: "tab", id: `tab-${name}`, textContent: name, onclick: () => open(name) }));
 const tabs = make("div", { className: "tabs", role: "tablist", ariaLabel: "What happened" }, ...buttons);
 const keep = make("button", { type: "button", className: "small", textContent: "Save", title: "Save the log and the messages as a transcript, without secrets; of the history, the calls", onclick: () => save() });
-const clear = make("button", { type: "button", className: "small", textContent: "Clear", title: "Empty this list on this page", onclick: () => panels[current].replaceChildren() });
+const clear = make("button", { type: "button", className: "small", textContent: "Clear", title: "Empty this list on this page", onclick: () => empty(current) });
 pane.append(tabs, make("div", { className: "sieve" }, words, make("label", {}, only, " only this call"), clear, keep), ...Object.values(panels));
 only.onchange = () => sift();
 TABS.forEach((name) => panels[name].setAttribute("aria-labelledby", `tab-${name}`));
@@ -34,6 +36,7 @@ function open(name) {
     buttons[n].tabIndex = each === name ? 0 : -1;
     buttons[n].setAttribute("aria-controls", `panel-${each}`);
   });
+  if (drawn[name]?.follows) panels[name].scrollTop = panels[name].scrollHeight;
 }
 
 export function drawHappened() {
@@ -43,29 +46,80 @@ export function drawHappened() {
 
 const time = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false });
 
-function add(name, node, at, exchange) {
+// What happens is drawn a few times a second, however much of it there is, and of each list the newest part. What has scrolled
+// out of it is counted. A list follows what is new while the person looks at its end, also behind another tab.
+
+const drawn = Object.fromEntries(TABS.slice(0, 3).map((name) => [name, { queue: [], rows: [], lines: 0, left: 0, follows: true, note: make("p", { className: "quiet" }) }]));
+let soon = 0;
+
+function add(name, entry) {
+  const { queue } = drawn[name];
+  queue.push(entry);
+  if (queue.length > 2 * MOST) drawn[name].left += queue.splice(0, queue.length - MOST).length;
+  soon ||= setTimeout(() => ((soon = 0), Object.keys(drawn).forEach(flush)), PAUSE);
+}
+
+function flush(name) {
+  const [list, panel] = [drawn[name], panels[name]];
+  if (!list.queue.length) return;
+  const entries = list.queue.splice(0);
+  const fresh = entries.slice(-MOST);
+  for (const each of fresh) {
+    each.node = each.draw();
+    each.node.hidden = !fits(each);
+    list.lines += each.lines ?? 1;
+  }
+  panel.append(...fresh.map((each) => each.node));
+  list.rows.push(...fresh);
+  list.left += entries.length - fresh.length;
+  while (list.rows.length > MOST || (list.lines > MOST_LINES && list.rows.length > 1)) {
+    const gone = list.rows.shift();
+    gone.node.remove();
+    list.lines -= gone.lines ?? 1;
+    list.left += 1;
+  }
+  if (list.left) {
+    list.note.textContent = `${list.left.toLocaleString()} earlier entries are not drawn: Save writes those that the workbench still has.`;
+    panel.prepend(list.note);
+  }
+  if (list.follows) panel.scrollTop = panel.scrollHeight;
+}
+
+function empty(name) {
+  Object.assign(drawn[name], { queue: [], rows: [], lines: 0, left: 0, follows: true });
+  panels[name].replaceChildren();
+}
+
+function look(name) {
   const panel = panels[name];
-  const follows = panel.scrollTop + panel.clientHeight >= panel.scrollHeight - 40;
-  Object.assign(node.dataset, { at, exchange: exchange ?? "" });
-  panel.append(node);
-  while (panel.children.length > MOST) panel.firstChild.remove();
-  node.hidden = !fits(node);
-  if (follows) panel.scrollTop = panel.scrollHeight;
+  if (panel.clientHeight) drawn[name].follows = panel.scrollTop + panel.clientHeight >= panel.scrollHeight - 40;
+}
+
+for (const name of Object.keys(drawn)) {
+  panels[name].addEventListener("scroll", () => look(name));
+  panels[name].addEventListener("toggle", () => look(name), true);
+}
+
+// The inside of an entry is made when it is opened.
+
+function opened(className, summary, inside) {
+  const node = make("details", { className }, summary);
+  node.addEventListener("toggle", () => node.open && node.children.length === 1 && node.append(...inside()));
+  return node;
 }
 
 // "Only this call": what belongs to it, and of a log, which does not say so, what was written meanwhile.
 
-function fits(node) {
-  if (words.value && !node.textContent.toLowerCase().includes(words.value.toLowerCase())) return false;
+function fits(entry) {
+  if (words.value && !(entry.text ??= entry.words().toLowerCase()).includes(words.value.toLowerCase())) return false;
   const shown = state.exchanges.get(state.shown);
   if (!only.checked || !shown) return true;
-  if (node.dataset.exchange) return Number(node.dataset.exchange) === shown.id;
-  const at = Number(node.dataset.at);
-  return at >= shown.began - 0.05 && (shown.state === "running" || at <= shown.began + shown.ms / 1000 + 0.5);
+  if (entry.exchange) return entry.exchange === shown.id;
+  return entry.at >= shown.began - 0.05 && (shown.state === "running" || entry.at <= shown.began + shown.ms / 1000 + 0.5);
 }
 
 function sift() {
-  for (const name of TABS.slice(0, 3)) for (const each of panels[name].children) each.hidden = !fits(each);
+  for (const { rows } of Object.values(drawn)) for (const each of rows) each.node.hidden = !fits(each);
 }
 
 // A file for a report, or to play again.
@@ -78,39 +132,75 @@ async function save() {
 }
 
 const pending = new Map();
+const quiet = (words) => make("span", { className: "quiet", textContent: words });
+
+function line(at, bad, words, draw, lines = 1) {
+  const className = bad ? "line bad" : "line";
+  add("Log", { at, lines, words: () => words, draw: () => make("div", { className }, ...draw()) });
+}
+
+// Of a text that fills the list by itself, the end is shown.
+
+function ending(text) {
+  const lines = text.trimEnd().split("\n");
+  const left = lines.length - MOST_LINES / 4;
+  return left <= 0 ? [lines.join("\n"), lines.length] : [`(${left.toLocaleString()} lines before these are not drawn: Save writes them)\n${lines.slice(left).join("\n")}`, MOST_LINES / 4];
+}
+
+function messageNode(entry) {
+  const { event, answer } = entry;
+  const { method, params, id } = event.message;
+  const arrow = (each) => (each.side === "client" ? "→" : "←");
+  const bytes = `${(answer ?? event).bytes.toLocaleString()} bytes`;
+  const inside = () => [make("b", { textContent: `${arrow(event)} ${id === undefined ? "notification" : "request"}` }), pretty(event.message), ...(entry.answer ? answered(entry.answer) : [])];
+  const answered = (each) => [make("b", { textContent: `${arrow(each)} ${each.message.error ? "error" : "result"}` }), pretty(each.message)];
+  const summary = make("summary", {}, quiet(time(event.at)), ` ${arrow(event)} `, make("code", { textContent: method ?? "response" }), ` ${params?.name ?? params?.uri ?? ""} `,
+    make("span", { className: "facts quiet", textContent: answer ? `${answer.ms} ms · ${bytes}` : bytes }));
+  const failed = answer && (answer.message.error || answer.message.result?.isError);
+  const node = opened(failed ? "line bad" : "line", summary, inside);
+  node.open = entry.node?.open ?? false;
+  return node;
+}
+
 const hears = {
   log: (event) => {
     const level = event.level?.toUpperCase() ?? "";
-    const bad = /ERROR|CRITICAL|ALERT|EMERGENCY/.test(level);
-    const head = make("span", { className: "quiet", textContent: `${time(event.at)} ${event.source}${event.logger ? ` ${event.logger}` : ""} ${level} ` });
-    add("Log", make("div", { className: bad ? "line bad" : "line" }, head, make("span", { className: "words", textContent: event.text.trimEnd() }), event.traceback ? make("pre", { className: "report", tabIndex: 0, textContent: event.traceback }) : ""), event.at);
+    const head = `${time(event.at)} ${event.source}${event.logger ? ` ${event.logger}` : ""} ${level} `;
+    const [text, lines] = ending(event.text);
+    const report = () => (event.traceback ? [make("pre", { className: "report", tabIndex: 0, textContent: event.traceback })] : []);
+    line(event.at, /ERROR|CRITICAL|ALERT|EMERGENCY/.test(level), `${head}${event.text}${event.traceback ?? ""}`, () => [quiet(head), make("span", { className: "words", textContent: text }), ...report()], lines);
   },
-  status: (event) => event.status && add("Log", make("div", { className: event.status === "broken" ? "line bad" : "line" }, make("span", { className: "quiet", textContent: `${time(event.at)} server ` }), make("b", { className: "words", textContent: [event.status, event.why, event.ms && `${event.ms} ms`, event.text].filter(Boolean).join(" · ") })), event.at),
-  changed: (event) => add("Log", make("div", { className: "line" }, make("span", { className: "quiet", textContent: `${time(event.at)} resource ` }), make("b", { textContent: `${event.uri} has changed` })), event.at),
-  junk: (event) => add("Messages", make("div", { className: "line bad", textContent: `${event.side}: not a message: ${event.text}` }), event.at),
+  status: (event) => {
+    if (!event.status) return;
+    const words = [event.status, event.why, event.ms && `${event.ms} ms`, event.text].filter(Boolean).join(" · ");
+    line(event.at, event.status === "broken", words, () => [quiet(`${time(event.at)} server `), make("b", { className: "words", textContent: words })]);
+  },
+  changed: (event) => line(event.at, false, event.uri, () => [quiet(`${time(event.at)} resource `), make("b", { textContent: `${event.uri} has changed` })]),
+  junk: (event) => add("Messages", { at: event.at, words: () => event.text, draw: () => make("div", { className: "line bad", textContent: `${event.side}: not a message: ${event.text}` }) }),
   message: (event) => {
-    const { method, params, id, result, error } = event.message;
-    const key = toJson([event.connection, event.message.method ? event.side : event.side === "client" ? "server" : "client", id]);
-    const arrow = event.side === "client" ? "→" : "←";
-    const row = pending.get(key);
-    if (!event.message.method && row) {
+    const { method, id } = event.message;
+    const key = toJson([event.connection, method ? event.side : event.side === "client" ? "server" : "client", id]);
+    const asked = method ? undefined : pending.get(key);
+    if (asked) {
       pending.delete(key);
-      row.querySelector(".facts").textContent = `${event.ms} ms · ${event.bytes.toLocaleString()} bytes`;
-      row.classList.toggle("bad", Boolean(error || result?.isError));
-      row.append(make("b", { textContent: `${arrow} ${error ? "error" : "result"}` }), pretty(event.message));
+      [asked.answer, asked.text] = [event, undefined];
+      if (!asked.node) return;
+      const before = asked.node;
+      asked.node = messageNode(asked);
+      asked.node.hidden = before.hidden;
+      before.replaceWith(asked.node);
       return;
     }
-    const about = params?.name ?? params?.uri ?? "";
-    const node = make("details", { className: "line" }, make("summary", {}, make("span", { className: "quiet", textContent: time(event.at) }), ` ${arrow} `, make("code", { textContent: method ?? "response" }), ` ${about} `, make("span", { className: "facts quiet", textContent: `${event.bytes.toLocaleString()} bytes` })), make("b", { textContent: `${arrow} ${id === undefined ? "notification" : "request"}` }), pretty(event.message));
-    if (method && id !== undefined) pending.set(key, node);
+    const entry = { at: event.at, exchange: event.exchange, event, words: () => toJson([event.message, entry.answer?.message]), draw: () => messageNode(entry) };
+    if (method && id !== undefined) pending.set(key, entry);
     if (pending.size > MOST) pending.delete(pending.keys().next().value);
-    add("Messages", node, event.at, event.exchange);
+    add("Messages", entry);
   },
   http: (event) => {
     const lines = (headers) => Object.entries(headers).map(([name, value]) => `${name}: ${value}`).join("\n");
-    const bad = !event.status || event.status >= 400;
-    add("HTTP", make("details", { className: bad ? "line bad" : "line" }, make("summary", {}, make("span", { className: "quiet", textContent: time(event.at) }), ` ${event.method} `, make("code", { textContent: event.url }), ` ${event.status || event.problem} `, make("span", { className: "quiet", textContent: `${Math.round(event.seconds * 1000)} ms ${event.sent["mcp-method"] ?? ""}` })),
-      make("b", { textContent: "sent" }), pretty(lines(event.sent)), make("b", { textContent: "received" }), pretty(lines(event.received))), event.at);
+    const summary = () => make("summary", {}, quiet(time(event.at)), ` ${event.method} `, make("code", { textContent: event.url }), ` ${event.status || event.problem} `, quiet(`${Math.round(event.seconds * 1000)} ms ${event.sent["mcp-method"] ?? ""}`));
+    const inside = () => [make("b", { textContent: "sent" }), pretty(lines(event.sent)), make("b", { textContent: "received" }), pretty(lines(event.received))];
+    add("HTTP", { at: event.at, words: () => toJson(event), draw: () => opened(!event.status || event.status >= 400 ? "line bad" : "line", summary(), inside) });
   },
   exchange: () => drawHistory(),
 };
