@@ -16,8 +16,25 @@ import msgspec
 from linkspan.errors import LinkspanError, RegistrationError
 from linkspan.text import check_keywords, clip
 
+__all__ = ["Keywords", "bare", "check_values", "closed", "described_by", "needing", "refusing"]
+
 if TYPE_CHECKING:
     from inspect import Signature
+    from typing import TypedDict as Keywords
+else:
+
+    class Keywords:
+        """What a class of keywords derives from: a TypedDict for type checkers, and at run time only its names and hints.
+
+        A TypedDict compiles each of its hints, and costs a start more than many a module.
+        """
+
+        def __init_subclass__(cls, *, total: bool) -> None:
+            own = cls.__annotations__
+            cls.__annotations__ = {}
+            for each in (*(base.__annotations__ for base in cls.__bases__), own):
+                cls.__annotations__.update(each)
+
 
 _LONGEST_VALUE = 60
 _SECRET = ("auth", "store_key", "request_state_keys")
@@ -88,7 +105,7 @@ def closed(method: F) -> F:
 
 
 def described_by(keywords: type) -> Callable[[F], F]:
-    """Decorate a method `(self, ..., **described: Unpack[keywords])`: check and document the keywords of that TypedDict too."""
+    """Decorate a method `(self, ..., **described: Unpack[keywords])`: check and document those keywords too."""
     hints: dict[str, Any] = keywords.__annotations__
 
     def decorate(method: F) -> F:
@@ -119,7 +136,7 @@ class _DescribedMethod:
             elif each.kind is not Parameter.VAR_KEYWORD:
                 shown.append(each)
         for name, hint in self._hints.items():
-            shown.append(Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=_written(hint)))
+            shown.append(Parameter(name, Parameter.KEYWORD_ONLY, default=..., annotation=hint))
         return Signature(shown)
 
 
@@ -209,14 +226,9 @@ _UNITS = {
 def check_values(call: str, hints: Mapping[str, object], given: Mapping[str, object]) -> None:
     """Raise TypeError for the first value that its hint excludes, with what to write instead."""
     for name, value in given.items():
-        arms = _arms(_written(hints.get(name)))
+        arms = _arms(hints.get(name))
         if arms and not any(_KINDS[each].holds(value) for each in arms):
             raise _wrong_value(call, name, arms, value)
-
-
-def _written(hint: object) -> Any:
-    """Return a hint as it was written: TypedDicts keep it inside of a reference."""
-    return getattr(hint, "__forward_arg__", hint)
 
 
 @cache

@@ -115,7 +115,7 @@ def test_what_we_decide_is_no_option_of_uvicorn() -> None:
 def test_typed_keywords_are_those_there_are() -> None:
     assert HttpKeywords.__annotations__.keys() == set(HttpPolicy.__struct_fields__)
     for name, hint in HttpKeywords.__annotations__.items():
-        assert hint.__forward_arg__ == HttpPolicy.__annotations__[name], name
+        assert hint == HttpPolicy.__annotations__[name], name
     for info, keywords, definition, written in (
         (ToolInfo, ToolKeywords, ToolDefinition, Tool),
         (PromptInfo, PromptKeywords, PromptDefinition, Prompt),
@@ -124,7 +124,7 @@ def test_typed_keywords_are_those_there_are() -> None:
         assert described.keys() == set(info.__struct_fields__)
         assert set(info.__struct_fields__) < written.__annotations__.keys()
         for name, hint in described.items():
-            assert hint.__forward_arg__ == info.__annotations__[name], name
+            assert hint == info.__annotations__[name], name
     assert StdioKeywords.__annotations__.keys() == keywords_of(StdioTransport.__init__).keys() - {"self", "server"}
     more = {**HttpKeywords.__annotations__, **UvicornKeywords.__annotations__}
     own = keywords_of(prepare_http).keys() - {"server"}

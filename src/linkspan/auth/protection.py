@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal, Self, TypedDict, Unpack, cast
+from typing import Final, Literal, Self, Unpack, cast
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -19,6 +19,7 @@ from linkspan.auth.network import check_url
 from linkspan.auth.proofs import PROOF_ALGORITHMS
 from linkspan.auth.verifying import ApiKeys, Checker, FunctionVerifier, Jwt, Verifier, require_jose
 from linkspan.core.http_exchange import HttpResponse
+from linkspan.keywords import Keywords
 from linkspan.types.base import JSON
 from linkspan.wire.challenges import is_scope, write_challenge
 from linkspan.wire.headers import is_loopback
@@ -53,7 +54,7 @@ class Credentials(msgspec.Struct, frozen=True):
     proof: str | None = None
 
 
-class ProtectedOptions(TypedDict, total=False):
+class ProtectedOptions(Keywords, total=False):
     """What presets such as `Protected.keycloak` take besides, as `Protected` does."""
 
     verify: Verifier | Checker | Sequence[Verifier | Checker]

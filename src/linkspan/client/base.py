@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import msgspec
 
@@ -40,7 +40,7 @@ from linkspan.flows.state import (
     Timeouts,
     bearer,
 )
-from linkspan.keywords import check_values, closed
+from linkspan.keywords import Keywords, check_values, closed
 from linkspan.revisions import REVISIONS, Revision, supported_versions
 from linkspan.revisions.agreement import ClientProfile
 from linkspan.revisions.neutral import InputRequest
@@ -272,7 +272,7 @@ class BaseClient:
         self._supervisor.roots_changed()
 
 
-class ListKeywords(TypedDict, total=False):
+class ListKeywords(Keywords, total=False):
     """What every call takes: who asks, over HTTP."""
 
     headers: Mapping[str, str] | None

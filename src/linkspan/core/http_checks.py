@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, TypedDict
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -20,6 +20,7 @@ from linkspan.errors import (
     UNSUPPORTED_PROTOCOL_VERSION,
     RemoteProtocolError,
 )
+from linkspan.keywords import Keywords
 from linkspan.revisions import ALL, Served
 from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
 from linkspan.revisions.neutral import Peer, TransportInfo
@@ -567,7 +568,7 @@ class HttpPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be above 0, got {value!r}")
 
 
-class HttpKeywords(TypedDict, total=False):
+class HttpKeywords(Keywords, total=False):
     """The fields of `HttpPolicy` once more, in its order, as `asgi`, `wsgi` and `run("http")` take them by name."""
 
     allowed_hosts: Sequence[str] | None

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Set
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ from linkspan.core.http_checks import Gate, HttpKeywords, HttpPolicy
 from linkspan.core.http_endpoint import Endpoint
 from linkspan.core.http_exchange import TEXT, HttpResponse
 from linkspan.errors import LinkspanError, import_problem
+from linkspan.keywords import Keywords
 from linkspan.runtime.forks import renew
 from linkspan.runtime.system import SYSTEM
 from linkspan.text import unknown_keyword
@@ -43,7 +44,7 @@ _LARGEST_PORT: Final = 65535
 serves, such as the system when memory is short, may not end the next."""
 
 
-class UvicornKeywords(TypedDict, total=False):
+class UvicornKeywords(Keywords, total=False):
     """Options that go to uvicorn as they are; see https://uvicorn.dev/settings/. It takes more, which no type names here."""
 
     access_log: bool
@@ -76,7 +77,7 @@ class _MoreKeywords(HttpKeywords, UvicornKeywords, total=False):
     """What `serve_http` takes beside its own keywords."""
 
 
-class _OwnKeywords(TypedDict, total=False):
+class _OwnKeywords(Keywords, total=False):
     host: str
     port: int
     path: str

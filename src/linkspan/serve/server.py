@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from functools import cached_property, partial
 from math import inf
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, Never, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, cast, overload
 
 from linkspan.core.waiting import ServerChange
 from linkspan.errors import LinkspanError, RegistrationError
-from linkspan.keywords import described_by
+from linkspan.keywords import Keywords, described_by
 from linkspan.revisions.neutral import NOTHING
 from linkspan.server.catalogue import Listed
 from linkspan.server.registration import BaseServer
@@ -56,7 +56,7 @@ _ASGI = ("path", "health", "metrics", "otherwise")
 _WSGI = ("path", "otherwise")
 
 
-class ChannelKeywords(TypedDict, total=False):
+class ChannelKeywords(Keywords, total=False):
     """The keywords of `attach`."""
 
     principal: str | None
@@ -67,7 +67,7 @@ class ChannelKeywords(TypedDict, total=False):
     max_unsent: int
 
 
-class UpstreamKeywords(TypedDict, total=False):
+class UpstreamKeywords(Keywords, total=False):
     """The keywords of `mount` for a server elsewhere; those from `auth` on are the ones of `Client`."""
 
     shared: bool

@@ -11,9 +11,10 @@ import os
 import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Final, Literal, Self, TypedDict
+from typing import Final, Literal, Self
 
 from linkspan.errors import LinkspanError
+from linkspan.keywords import Keywords
 from linkspan.runtime.calls import Connect, Connectable
 from linkspan.runtime.descriptors import Readable, can_poll
 from linkspan.runtime.shutdown_watchdog import INTERRUPTED
@@ -30,7 +31,7 @@ MAX_UNSENT: Final = 16 * 1024 * 1024
 """Bytes of output that wait for a slow client. Beyond, its requests wait too."""
 
 
-class StdioHereKeywords(TypedDict, total=False):
+class StdioHereKeywords(Keywords, total=False):
     """What `serve("stdio")` takes."""
 
     input_fd: int | None

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypedDict, TypeGuard, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeGuard, Unpack, cast
 
 import msgspec
 from msgspec import Raw
 
 from linkspan.errors import RegistrationError
-from linkspan.keywords import described_by, refusing
+from linkspan.keywords import Keywords, described_by, refusing
 from linkspan.revisions.neutral import EncodedToolResult, InputRequired, Outcome
 from linkspan.revisions.stepdown import is_stated
 from linkspan.schema.annotations import is_class, parse_docstring, return_hint
@@ -39,7 +39,7 @@ _SCALARS = frozenset({int, float, bool, str, dict})
 _EXACT = (int, bool)
 
 
-class Description(TypedDict, total=False):
+class Description(Keywords, total=False):
     """What describes a tool, a prompt or a resource besides its name."""
 
     title: str | None
@@ -68,7 +68,7 @@ class ToolDescription(Description, total=False):
     task: bool | Task | None
 
 
-class _NamedTool(TypedDict, total=False):
+class _NamedTool(Keywords, total=False):
     name: str | None
 
 

@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from os import PathLike, fspath
-from typing import Final, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Final, TypeAlias, TypeVar, Unpack
 
 import msgspec
 
 from linkspan.core.extension import Attached, Extension, ExtensionMethod
 from linkspan.errors import LinkspanError, RegistrationError
+from linkspan.keywords import Keywords
 from linkspan.revisions.neutral import Request
 from linkspan.runtime.files import Directory, type_of_name
 from linkspan.runtime.forks import ForkedLock
@@ -57,7 +58,7 @@ _AGE: Final = 1.0
 _TRIES: Final = 3
 
 
-class Audience(TypedDict, total=False):
+class Audience(Keywords, total=False):
     """Who sees skills, as for a tool: of entries and files alike."""
 
     when: When | None
