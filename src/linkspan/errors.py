@@ -9,7 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from linkspan.text import clip
 
@@ -48,11 +48,12 @@ def import_hint(extra: str, error: ImportError) -> str:
     return install_hint(extra) if isinstance(error, ModuleNotFoundError) else f"its import failed: {error}"
 
 
-class HiddenModule(NamedTuple):
+class HiddenModule:
     """A module that cannot be imported, because a file of the user's has its name."""
 
-    name: str
-    file: str
+    def __init__(self, name: str, file: str) -> None:
+        self.name = name
+        self.file = file
 
     @property
     def hint(self) -> str:

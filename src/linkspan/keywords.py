@@ -234,7 +234,8 @@ def check_values(call: str, hints: Mapping[str, object], given: Mapping[str, obj
 @cache
 def _arms(hint: object) -> tuple[str, ...]:
     """Return the kinds that a hint names; none where it names anything else, whose values are not checked here."""
-    text, inner = str(hint), 1
+    text = str(hint)
+    inner = text.count("[")
     while inner:
         text, inner = re.subn(r"\[[^\[\]]*\]", "", text)
     arms = tuple(each.strip() for each in text.split("|"))

@@ -76,7 +76,7 @@ class Served(msgspec.Struct, frozen=True, eq=False):
 ALL: Final = Served()
 
 _COMPARES: Final[Mapping[str, Callable[[str, str], bool]]] = {">=": ge, "<=": le, ">": gt, "<": lt, "": eq}
-_CONDITION: Final = re.compile(r"\s*(>=|<=|>|<|)\s*(\S+)\s*")
+_CONDITION: Final = r"\s*(>=|<=|>|<|)\s*(\S+)\s*"
 
 
 def served_revisions(choice: str | Collection[str] | None) -> Served:
@@ -98,7 +98,7 @@ def served_revisions(choice: str | Collection[str] | None) -> Served:
 
 
 def _condition(text: object, choice: object) -> tuple[Callable[[str, str], bool], str]:
-    found = _CONDITION.fullmatch(text) if isinstance(text, str) else None
+    found = re.fullmatch(_CONDITION, text) if isinstance(text, str) else None
     if found is None or found[2] not in REVISIONS:
         raise _no_choice(choice)
     return _COMPARES[found[1]], found[2]

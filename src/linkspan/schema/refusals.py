@@ -5,7 +5,6 @@ Each finding has its code among the rules of `linkspan lint`. What a provider do
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,13 +13,14 @@ from linkspan.types.base import JSON, JSONObject, is_array, is_object
 
 MOST_PARTS: Final = 20_000
 """Members of one schema that are looked at."""
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_MEMBER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAME: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_MEMBER: Final = _NAME | {"."}
+_LONGEST: Final = 64
 
 
 def refusals(name: str, schema: JSON) -> Iterator[tuple[str, str]]:
     """Yield the codes and the words for what makes a tool with this name and input schema refused."""
-    if not _NAME.fullmatch(name):
+    if not _may_be(name, _NAME):
         yield "L01", "its name has other characters, or more than 64"
     if not is_object(schema) or schema.get("type", "object") != "object":
         yield "L05", "its arguments are not an object"
@@ -30,12 +30,16 @@ def refusals(name: str, schema: JSON) -> Iterator[tuple[str, str]]:
             yield "L03", f"its schema has {key} at its root"
     for path, part in parts(schema):
         where = ".".join(path)
-        if not _MEMBER.fullmatch(path[-1]):
+        if not _may_be(path[-1], _MEMBER):
             yield "L02", f"argument {clip(where, 80)!r}: its name has other characters, or more than 64"
         kinds: JSON = part.get("type")
         is_list = kinds == "array" or (is_array(kinds) and "array" in kinds)
         if is_list and "items" not in part and "prefixItems" not in part:
             yield "L04", f"argument {where}: an array without items"
+
+
+def _may_be(name: str, characters: frozenset[str]) -> bool:
+    return 1 <= len(name) <= _LONGEST and characters.issuperset(name)
 
 
 def parts(schema: JSONObject) -> Iterator[tuple[tuple[str, ...], JSONObject]]:

@@ -33,7 +33,6 @@ class _Announcement(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(_Announcement).decode
 
 
 class Announcer:
@@ -120,7 +119,7 @@ class Announcer:
     def receive(self, data: bytes | None) -> None:
         """Notify clients of what another process has announced; without data, of all that may have changed."""
         try:
-            found = [_decode(data)] if data is not None else self._anything()
+            found = [msgspec.json.decode(data, type=_Announcement)] if data is not None else self._anything()
         except msgspec.DecodeError:  # of another version
             found = self._anything()
         for each in found:

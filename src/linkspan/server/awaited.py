@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from opcode import opmap
 from types import FrameType
 from typing import Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
-
-_CACHE: Final = opmap["CACHE"]
-_GET_AWAITABLE: Final = opmap["GET_AWAITABLE"]
 
 
 class AtOnce(Generic[T]):
@@ -42,8 +38,10 @@ def as_awaited(value: T) -> T:
 
 
 def _is_awaited(frame: FrameType) -> bool:
+    from opcode import opmap  # not before a handler asks: it costs a start 1 %
+
     code = frame.f_code.co_code
     place = frame.f_lasti + 2
-    while place < len(code) and code[place] == _CACHE:  # room that the interpreter keeps behind the call
+    while place < len(code) and code[place] == opmap["CACHE"]:  # room that the interpreter keeps behind the call
         place += 2
-    return place < len(code) and code[place] == _GET_AWAITABLE
+    return place < len(code) and code[place] == opmap["GET_AWAITABLE"]

@@ -98,7 +98,6 @@ class _ErrorBody(msgspec.Struct):
 
 
 _envelope = msgspec.json.Decoder(_AnyMessage)
-_error_body = msgspec.json.Decoder(_ErrorBody)
 _elements = msgspec.json.Decoder(list[Raw])
 _anything = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -210,7 +209,7 @@ def _response(envelope: _AnyMessage, line: bytes) -> Message:
         return Malformed(INVALID_REQUEST, f"Invalid Request: {problem}", known_id)
     if isinstance(envelope.error, Raw):
         try:
-            body = _error_body.decode(envelope.error)
+            body = msgspec.json.decode(envelope.error, type=_ErrorBody)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return Malformed(
                 INVALID_REQUEST, "Invalid Request: error must have an integer code and a message", known_id
