@@ -11,7 +11,7 @@ from linkspan import Image, Server, SyncClient
 from linkspan.revisions.neutral import TransportInfo
 from linkspan.runtime.system import SYSTEM
 from linkspan.server import large_results
-from linkspan.server.configuration import System
+from linkspan.server.ports import System
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 200
 

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from linkspan.serve.sharing import SharedStore
     from linkspan.serve.stdio import StdioHereKeywords, StdioKeywords
     from linkspan.serve.wsgi import WsgiApp
-    from linkspan.server.configuration import System
     from linkspan.server.context import Context
     from linkspan.server.editing import Edit
     from linkspan.server.mounting import Mounted
+    from linkspan.server.ports import System
     from linkspan.server.resources import ResourceTemplate
     from linkspan.server.visibility import When
     from linkspan.stores.port import Store

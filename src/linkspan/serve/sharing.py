@@ -15,11 +15,12 @@ from linkspan.errors import INTERNAL_ERROR, LinkspanError, RegistrationError, Re
 from linkspan.runtime.forks import ForkedLock, renew
 from linkspan.runtime.unexpected import Unexpected
 from linkspan.serve.process_channel import ProcessChannel
-from linkspan.server.configuration import Profile, SharedState
+from linkspan.server.configuration import Profile
 from linkspan.stores.port import StoreError, store_time
 
 if TYPE_CHECKING:
     from linkspan.serve.stored_once import StoredValue
+    from linkspan.server.ports import SharedState
     from linkspan.server.request_state import RequestStateKeys
     from linkspan.stores.port import Store
 

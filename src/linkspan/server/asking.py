@@ -35,7 +35,7 @@ from linkspan.revisions.neutral import (
 )
 from linkspan.schema.annotations import is_coroutine_function, underlying
 from linkspan.schema.problems import ArgumentsInvalid
-from linkspan.server.configuration import OnceValue, Profile, System
+from linkspan.server.configuration import Profile
 from linkspan.server.observation import warn
 from linkspan.types.base import ABSENT, JSON, UNSET, JSONObject, TextContent, Wire
 from linkspan.types.messages import (
@@ -54,6 +54,7 @@ from linkspan.wire.values import from_builtins, to_builtins
 if TYPE_CHECKING:
     from linkspan.schema.forms import Form
     from linkspan.schema.parameters import AskParameter
+    from linkspan.server.ports import OnceValue, System
     from linkspan.server.request_state import Binding, RequestStateKeys
 
 WireT = TypeVar("WireT", bound=Wire)

@@ -25,7 +25,7 @@ from linkspan.schema.results import encode_json
 from linkspan.server import observation as observing
 from linkspan.server.asking import NO_QUESTIONS, InputNeeded, Round, Rounds, cannot_ask, collect
 from linkspan.server.catalogue import Catalogue, ItemSource
-from linkspan.server.configuration import Profile, Settings, SettingsSource, System
+from linkspan.server.configuration import Profile, Settings, SettingsSource
 from linkspan.server.context import Context
 from linkspan.server.features.method import ListMethod, Serve, method_not_found
 from linkspan.server.handlers import (
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from linkspan.server.holding import HeldCalls
     from linkspan.server.judging import Judges
     from linkspan.server.lifespan import LifespanPlan, OpenedPart
+    from linkspan.server.ports import System
     from linkspan.server.telemetry import Telemetry
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, structs
@@ -20,7 +20,7 @@ from linkspan.schema.problems import ArgumentsInvalid, UnknownMember, unknown_wo
 from linkspan.schema.results import encode_json
 from linkspan.schema.validate import RawParameters, compile_validator
 from linkspan.server.asking import Rounds
-from linkspan.server.configuration import Settings, System
+from linkspan.server.configuration import Settings
 from linkspan.server.context import Context
 from linkspan.server.features.tool_calls import CallTool
 from linkspan.server.observation import Failures, Observation, tool_error
@@ -32,6 +32,9 @@ from linkspan.text import did_you_mean
 from linkspan.types.base import JSON, UNSET, JSONObject, TextContent, is_array, is_object
 from linkspan.types.messages import CallToolParams, CallToolResult, Tool, ToolAnnotations
 from linkspan.wire.values import to_builtins
+
+if TYPE_CHECKING:
+    from linkspan.server.ports import System
 
 Fix: TypeAlias = "JSON | Callable[[Context], object] | Callable[[], object]"
 """The value of an argument that callers do not give: JSON, or a function that returns it, or an awaitable of it."""

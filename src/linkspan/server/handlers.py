@@ -37,7 +37,7 @@ from linkspan.schema.annotations import (
 from linkspan.schema.parameters import CONTEXT_NAMES, Parameters, compile_parameters
 from linkspan.schema.problems import ArgumentsInvalid
 from linkspan.server.asking import InputNeeded, Round, Rounds, cannot_ask
-from linkspan.server.configuration import Settings, Sharing
+from linkspan.server.configuration import Settings
 from linkspan.server.context import Context
 from linkspan.server.observation import Around, Failures, Observation, Report
 from linkspan.server.steps import Offloads, await_steps, run_steps
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from linkspan.schema.validate import Checked, RawParameters
     from linkspan.server.dependencies import Needs, Overrides
     from linkspan.server.limits import Limited
+    from linkspan.server.ports import Sharing
 
 Function: TypeAlias = Callable[..., object]
 F = TypeVar("F", bound=Function)

@@ -16,13 +16,14 @@ from weakref import WeakSet
 from linkspan.errors import INTERNAL_ERROR, INVALID_PARAMS, RegistrationError, RemoteProtocolError, ToolError
 from linkspan.revisions.neutral import InputRequired, Outcome, Request
 from linkspan.server.asking import InputNeeded, Round, refuse_incapable
-from linkspan.server.configuration import Profile, System, TaskOfCall
+from linkspan.server.configuration import Profile
 from linkspan.server.context import Context, hold_with, move_on
 from linkspan.server.observation import Failures
 from linkspan.types.messages import CallToolResult
 
 if TYPE_CHECKING:
     from linkspan.server.handlers import Handler
+    from linkspan.server.ports import System, TaskOfCall
 
 T = TypeVar("T")
 

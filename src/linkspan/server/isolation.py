@@ -24,8 +24,8 @@ from linkspan.types.base import UNSET
 from linkspan.types.messages import CallToolResult
 
 if TYPE_CHECKING:
-    from linkspan.server.configuration import System
     from linkspan.server.dependencies import DependencyProvider
+    from linkspan.server.ports import System
 
 
 class IsolatedFailure(LinkspanError):

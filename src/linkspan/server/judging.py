@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from linkspan.core.call import Call
 from linkspan.errors import Forbidden
@@ -15,7 +15,7 @@ from linkspan.revisions.neutral import NO_FACTS, NOTHING_SHOWN, Outcome, Request
 from linkspan.schema.annotations import name_of
 from linkspan.server.asking import Round, Rounds
 from linkspan.server.catalogue import Catalogue, views_in
-from linkspan.server.configuration import Profile, Settings, System
+from linkspan.server.configuration import Profile, Settings
 from linkspan.server.context import Context
 from linkspan.server.features.method import Method, Serve
 from linkspan.server.handlers import Handler, Later, Preparation
@@ -23,6 +23,9 @@ from linkspan.server.observation import Failures, Observation
 from linkspan.server.steps import Step, Steps, driven
 from linkspan.server.visibility import Condition, judge
 from linkspan.types.messages import CallToolParams, ListenParams, SubscribeParams
+
+if TYPE_CHECKING:
+    from linkspan.server.ports import System
 
 
 class Judges:

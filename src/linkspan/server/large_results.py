@@ -28,7 +28,7 @@ from linkspan.types.messages import CallToolResult
 from linkspan.wire.jsonrpc import encode
 
 if TYPE_CHECKING:
-    from linkspan.server.configuration import System
+    from linkspan.server.ports import System
 
 MAX_KEPT: Final = 64 * 1024 * 1024
 """Bytes of results that are kept; the oldest go first."""

@@ -28,13 +28,14 @@ from linkspan.errors import (
     ToolError,
 )
 from linkspan.revisions.neutral import InputRequired, Outcome, Request, log_facts, unsayable
-from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource, System
+from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource
 from linkspan.types.base import Meta, TextContent
 from linkspan.types.messages import CallToolParams, CallToolResult
 from linkspan.types.methods import FAIL_IN_RESULT
 from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
+    from linkspan.server.ports import System
     from linkspan.server.telemetry import KnownNames, Telemetry
 
 

@@ -28,13 +28,9 @@ from linkspan.server.configuration import (
     InstrumentationCallback,
     Profile,
     ProposesRevision,
-    Protection,
     SecretHeaders,
     ServerContext,
     SettingsSource,
-    SharedState,
-    Sharing,
-    System,
     key_ring,
     with_hooks,
 )
@@ -87,6 +83,7 @@ if TYPE_CHECKING:
     from linkspan.server.items import Items
     from linkspan.server.lifespan import LifespanFunction
     from linkspan.server.mounting import Mounted, Site
+    from linkspan.server.ports import Protection, SharedState, Sharing, System
     from linkspan.server.prompts import Prompt, PromptSource
     from linkspan.server.task_settings import TaskEngine
     from linkspan.server.telemetry import Telemetry

@@ -25,7 +25,7 @@ from linkspan.types.messages import Resource as ResourceShape
 from linkspan.types.messages import ResourceTemplate as TemplateShape
 
 if TYPE_CHECKING:
-    from linkspan.server.configuration import System
+    from linkspan.server.ports import System
     from linkspan.server.uri_template import UriTemplate
 
 ShapeT = TypeVar("ShapeT", ResourceShape, TemplateShape)
