@@ -433,6 +433,39 @@ def test_a_login_stands_if_the_server_cannot_be_asked_afterwards(world: World, s
     assert world.run(world.authorizer().stored()) is not None
 
 
+def test_a_login_whose_token_the_server_refuses_is_not_kept(world: World, server: AuthorizationServer) -> None:
+    world.routes[f"POST {MCP}/mcp"] = lambda effect: challenge(401)
+    with pytest.raises(AuthorizationError, match="refuses"):
+        world.run(world.authorizer().log_in())
+    assert world.run(world.authorizer().stored()) is None
+    assert world.trace.count("POST mcp/mcp") == 2
+
+
+def test_a_login_whose_token_must_be_renewed_at_once_stands(world: World, server: AuthorizationServer) -> None:
+    server.token_response = {"expires_in": 0, "refresh_token": "again"}
+    world.routes[f"POST {MCP}/mcp"] = lambda effect: challenge(401)
+    assert world.run(world.authorizer().log_in()).access_token == "token-1"
+    assert world.trace.count("POST mcp/mcp") == 1, "the token is not tried"
+
+
+def test_a_login_stands_at_a_server_that_wants_a_new_nonce_each_time(world: World, server: AuthorizationServer) -> None:
+    """It does not refuse the token: it has not looked at it yet."""
+    pytest.importorskip("joserfc", reason="the extra `auth` is not installed")
+    server.metadata["dpop_signing_alg_values_supported"] = ["ES256"]
+    asked: list[Http] = []
+
+    def takes(effect: Http) -> HttpResult:
+        asked.append(effect)
+        if len(asked) == 1:
+            return challenge(401, "DPoP")
+        return challenge(401, 'DPoP error="use_dpop_nonce"', dpop_nonce=f"nonce-{len(asked)}")
+
+    world.routes[f"POST {MCP}/mcp"] = takes
+    assert world.run(world.authorizer().log_in()).access_token == "token-1"
+    assert len(asked) == 4
+    assert world.run(world.authorizer().stored()) is not None
+
+
 def test_logging_in_at_a_server_that_is_open(world: World) -> None:
     world.routes.clear()
     world.routes[f"POST {MCP}/mcp"] = lambda effect: answer({})

@@ -672,6 +672,35 @@ def test_a_request_that_was_cancelled_before_it_began_is_not_sent() -> None:
         assert len(there.requests) <= 32
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_socket_whose_connection_is_not_made_is_closed(refused: bool) -> None:
+    async def main() -> None:
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+        sockets: list[socket.socket] = []
+
+        async def connect(sock: socket.socket, address: object) -> None:
+            sockets.append(sock)
+            begun.set()
+            if refused:
+                raise ConnectionRefusedError
+            await asyncio.Event().wait()
+
+        loop.sock_connect = connect  # type: ignore[assignment, method-assign]
+        pool = LoopPool(Routes(None, 30.0), loop)
+        asked = Asked()
+        pool.start([run := pool.run(asked.flow("http://127.0.0.1:9/", {}, b"{}", "POST"))])
+        await begun.wait()
+        if not refused:
+            run.cancel()
+        async with asyncio.timeout(30):
+            while any(each.fileno() != -1 for each in sockets):
+                await asyncio.sleep(0.005)
+        assert sockets
+        pool.close_now()
+
+    asyncio.run(main())
+
+
 def test_a_request_that_is_cancelled_while_its_connection_is_opened_is_not_sent_and_waits_for_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import urllib.request
 from typing import Any
 
 import uvicorn
+from http_talk import body, mirror
 
 from linkspan import Server
 from linkspan.core.http_checks import HttpPolicy
@@ -123,3 +125,35 @@ def test_servers_in_turn_accept_at_a_shared_socket() -> None:
             serving.should_exit = True
             thread.join(60)
             assert not thread.is_alive()
+
+
+def test_a_server_that_no_signal_stops_ends_the_streams_of_those_who_only_listen() -> None:
+    """The shutdown itself ends them: they would stay for the whole drain."""
+    ready = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = make_uvicorn(
+            make_endpoint(Server("desk"), HttpPolicy()),
+            path="/mcp",
+            health="/health",
+            drain=300.0,
+            head_timeout=30.0,
+            options={"log_config": None},
+            ready=ready.set,
+        )
+        thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener.dup()]}, daemon=True)
+        thread.start()
+        assert ready.wait(60)
+        message = body("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        data = json.dumps(message).encode()
+        head = {"Host": "127.0.0.1", "Content-Type": "application/json", "Content-Length": len(data), **mirror(message)}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        with socket.create_connection(listener.getsockname(), timeout=60) as client:
+            client.sendall(f"POST /mcp HTTP/1.1\r\n{lines}\r\n".encode() + data)
+            found = client.recv(65536)
+            assert b" 200 " in found.partition(b"\r\n")[0], found
+            serving.should_exit = True
+            while rest := client.recv(65536):
+                found += rest
+        assert found.endswith(b"0\r\n\r\n")
+        thread.join(60)
+        assert not thread.is_alive()
