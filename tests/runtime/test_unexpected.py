@@ -90,7 +90,7 @@ def test_tasks_are_looked_after(monkeypatch: pytest.MonkeyPatch, caplog: pytest.
 
 def test_clients_are_served_by_the_thread_of_all(caplog: pytest.LogCaptureFixture) -> None:
     reactor, called = Reactor(), threading.Event()
-    broken = reactor._sleep = Broken(reactor._sleep)  # type: ignore[method-assign]
+    broken = reactor._tick = Broken(reactor._tick)  # type: ignore[method-assign]
     reactor.call(called.set)
     assert broken.worked.wait(30)
     assert called.wait(30)

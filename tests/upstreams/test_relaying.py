@@ -7,12 +7,14 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import pytest
 from elsewhere import Elsewhere, make_server
+from msgspec import Raw
 
 from linkspan import Ask, Context, InputRequired, Server, ServerError, SyncClient, ask_form
 from linkspan.revisions import LATEST
 from linkspan.stores.memory import MemoryStore
 from linkspan.stores.port import StoreError
 from linkspan.types.messages import ElicitParams
+from linkspan.upstreams.relaying import passed_on
 
 Era = Literal["modern", "legacy"]
 ERAS: tuple[Era, ...] = ("modern", "legacy")
@@ -192,3 +194,19 @@ def test_a_large_state_that_cannot_be_kept_is_an_error_that_says_so() -> None:
     with SyncClient(server, elicitation=lambda _: {"value": True}) as client:
         result = client.call_tool("book", {"note": "x"})
     assert (result.is_error, result.text) == (True, "there: its requestState cannot be kept: not now")
+
+
+@pytest.mark.parametrize(
+    ("meta", "there"),
+    [
+        (b'{"progressToken":7,"a.b/c":1}', b'"a.b/c":1'),
+        (b'{"a.b/c":{"progressToken":7}}', b'"a.b/c":{"progressToken":7}'),
+        (b'{"a.b/c":1,"progressToken":7}', b'"a.b/c":1'),
+        (b'{"a.b/c":{"x":1,"progressToken":7},"progressToken":"x"}', b'"a.b/c":{"x":1,"progressToken":7}'),
+        (b'{"a.b/c":"{\\"progressToken\\":7,"}', b'"a.b/c":"{\\"progressToken\\":7,"'),
+        (b'{"progressToken":7}', b""),
+        (b"null", b""),
+    ],
+)
+def test_members_of_a_meta_go_on_without_those_of_the_connection(meta: bytes, there: bytes) -> None:
+    assert passed_on(Raw(meta)) == there

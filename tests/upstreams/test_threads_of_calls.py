@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
-from elsewhere import make_server
+from elsewhere import Elsewhere, make_server
 
 from linkspan import Server, SyncClient
+from linkspan.upstreams.relaying import RelayedRequest
 
 pytest.importorskip("uvicorn")
 
 from over_http import serving
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
 
 
 class Readers:
@@ -49,3 +60,23 @@ def test_calls_that_begin_on_an_event_loop_are_sent_and_read_there(there: str) -
         for number in range(5):
             assert client.call_tool("add", {"a": 1, "b": number}).text == str(1 + number)
         assert readers.threads == [int(client.call_tool("loop").text)] * 5
+
+
+@pytest.mark.parametrize("over", ["memory", "HTTP"])
+def test_a_call_leaves_nothing_to_the_collector(there: str, over: str) -> None:
+    def objects() -> int:
+        return sum(type(each) is RelayedRequest for each in gc.get_objects())
+
+    server = Server("here")
+    server.mount(there if over == "HTTP" else Elsewhere(make_server()), shared=True)
+    with serving(server.asgi()) as url, SyncClient(url) as client:
+        client.call_tool("add", {"a": 1, "b": 2})
+        gc.collect()
+        gc.disable()
+        try:
+            before = objects()
+            for number in range(5):
+                client.call_tool("add", {"a": 1, "b": number})
+            until(lambda: objects() <= before)
+        finally:
+            gc.enable()

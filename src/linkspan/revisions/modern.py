@@ -221,12 +221,35 @@ def _encode_outcome(request: Request, outcome: Wire | Encoded | Raw | InputRequi
 
 def _merged(body: bytes | Raw, suffix: bytes) -> bytes:
     """Add the suffix to a result that may have `_meta` or a type of its own; those win. A bare scalar stays bare."""
+    if isinstance(body, Raw) and _has_all(body):
+        return bytes(body)
     members: JSON = msgspec.json.decode(body)
     if not is_object(members):
         return bytes(body)
     stamped: JSONObject = msgspec.json.decode(b"{" + suffix)
     meta: JSONObject = stamped["_meta"] | (members.get("_meta") or {})
     return encode(stamped | members | {"_meta": meta})
+
+
+class _OwnMeta(msgspec.Struct):
+    server: Raw = msgspec.field(default=ABSENT, name=SERVER_INFO)
+
+
+class _OwnMembers(msgspec.Struct):
+    result_type: str = msgspec.field(default="", name="resultType")
+    meta: _OwnMeta | None = msgspec.field(default=None, name="_meta")
+
+
+_own_members: Final = msgspec.json.Decoder(_OwnMembers)
+
+
+def _has_all(body: Raw) -> bool:
+    """Return whether a result that came from another server has all members that end ours: it is passed on as it came."""
+    try:
+        own = _own_members.decode(body)
+    except msgspec.DecodeError:
+        return False
+    return own.result_type != "" and own.meta is not None and own.meta.server is not ABSENT
 
 
 def _input_required(outcome: InputRequired) -> dict[str, JSON]:

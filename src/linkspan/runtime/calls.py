@@ -314,7 +314,8 @@ class CallRunner:
         if call.hooked:
             self._endings.submit_or_run(partial(self._end, connection, end))
             return
-        self.perform(connection, end())
+        if events := end():
+            self.perform(connection, events)
         self._flush()
 
     def _postpone(self, connection: RunsCalls, postponed: Postponed) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NoReturn, Protocol
 
 from linkspan.runtime.descriptors import DescriptorWaiter, WakePipe
@@ -122,49 +123,56 @@ class Reactor:
 
     def _take_turns(self, wakes: WakePipe) -> NoReturn:
         while True:
+            sleep = self._tick()
             if self._waiter is None:
                 self._waiter = DescriptorWaiter(wakes.reader, *self._fds)
-            for fd in self._waiter.wait(self._sleep()):
+            for fd in self._waiter.wait(sleep):
                 if fd == wakes.reader:
                     wakes.drain()
                 elif (owner := self._fds.get(fd)) is not None:
-                    self._attempt(lambda owner=owner, fd=fd: owner.handle_readable(fd))  # type: ignore[misc]
+                    try:
+                        owner.handle_readable(fd)
+                    except Exception as error:
+                        _log_mistake(error)
             while self._calls:
                 self._attempt(self._calls.popleft())
-            self._tick()
 
-    def _sleep(self) -> float | None:
+    def _tick(self) -> float | None:
+        """Do what is due, and return for how many seconds nothing will be; None if nothing is to come."""
         self._sleeps_until = math.inf  # first, so that a deadline that is set from here on wakes us
-        if self._calls:
-            return 0.0
-        due = [at for watched in list(self._watched) if (at := self._next_timeout(watched)) is not None]
-        due += [at for at, _, _ in self._timers[:1]]
-        now = time.monotonic()
-        self._sleeps_until = earliest = min([*due, self._expected if self._expected > now else math.inf])
-        return None if earliest == math.inf else max(0.0, earliest - now)
-
-    def _tick(self) -> None:
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             self._attempt(heapq.heappop(self._timers)[2])
-        for watched in list(self._watched):
-            due = self._next_timeout(watched)
-            if due is not None and due <= now:
-                self._attempt(lambda watched=watched: watched.handle_timeout(now))  # type: ignore[misc]
-
-    def _next_timeout(self, watched: WatchedByReactor) -> float | None:
-        try:
-            return watched.next_timeout()
-        except Exception:  # it would raise in each turn, before anything is read for the others
-            logging.getLogger("linkspan").exception("an error in a client's connection, which is watched no more")
-            self.forget(watched)
-            return None
+        earliest = self._expected if self._expected > now else math.inf
+        for watched in tuple(self._watched):
+            try:
+                due = watched.next_timeout()
+                if due is not None and due <= now:
+                    self._attempt(partial(watched.handle_timeout, now))
+                    due = watched.next_timeout()
+            except Exception as error:  # it would raise in each turn, before anything is read for the others
+                _log_mistake(error, ", which is watched no more")
+                self.forget(watched)
+            else:
+                if due is not None and due < earliest:
+                    earliest = due
+        if self._calls:
+            return 0.0
+        if self._timers and self._timers[0][0] < earliest:
+            earliest = self._timers[0][0]
+        self._sleeps_until = earliest
+        return None if earliest == math.inf else max(0.0, earliest - time.monotonic())
 
     def _attempt(self, step: Callable[[], object]) -> None:
         try:
             step()
-        except Exception:  # a mistake of ours in one client must not stop the others
-            logging.getLogger("linkspan").exception("an error in a client's connection")
+        except Exception as error:
+            _log_mistake(error)
+
+
+def _log_mistake(error: Exception, more: str = "") -> None:
+    """Log a mistake of ours in one client, which must not stop the others."""
+    logging.getLogger("linkspan").error("an error in a client's connection%s", more, exc_info=error)
 
 
 def reactor() -> Reactor:

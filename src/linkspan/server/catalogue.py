@@ -120,11 +120,17 @@ class Catalogue:
         self.lists[spec.method] = added = Registry[Any](spec, self.switches)
         return added
 
-    def views_for(self, request: Request) -> tuple[frozenset[CallerView], list[AwaitedView]]:
+    def views_for(self, request: Request) -> tuple[list[CallerView], list[AwaitedView]]:
         """Return what the sources of items offer to the caller of a request, and what has to be waited for."""
-        found = [each.view(request) for each in self.item_sources]
-        views = frozenset(each for each in found if isinstance(each, CallerView))
-        return views, [each for each in found if each is not None and not isinstance(each, CallerView)]
+        views: list[CallerView] = []
+        awaited: list[AwaitedView] = []
+        for source in self.item_sources:
+            found = source.view(request)
+            if isinstance(found, CallerView):
+                views.append(found)
+            elif found is not None:
+                awaited.append(found)
+        return views, awaited
 
     def sources_of(self, method: str) -> Sequence[Callable[[], object]]:
         """Return what brings a list up to date, with the lists of mounted servers."""
@@ -465,9 +471,13 @@ class Registry(Generic[ItemT]):
     def get(self, key: str, shown: Collection[object] = NOTHING_SHOWN) -> ItemT | None:
         """Return the item under `key`, if it exists for a caller."""
         found = self._items.get(key)
-        if found is None:
-            others = _in_views(self.spec.method, shown) if shown and key not in self._off else ()
-            found = next((each._items[key] for each in others if key in each._items), None)
+        if found is None and shown and key not in self._off:
+            for view in shown if len(shown) == 1 else sorted(views_in(shown), key=attrgetter("place")):
+                others: Registry[ItemT] | None = (
+                    view.lists.get(self.spec.method) if isinstance(view, CallerView) else None
+                )
+                if others is not None and (found := others._items.get(key)) is not None:
+                    break
         if found is None:
             return None
         item = found[1]

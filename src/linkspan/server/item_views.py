@@ -68,5 +68,5 @@ class ItemViews:
     def _show(self, request: Request) -> list[AwaitedView]:
         """Show to a request what sources offer to its caller; return what has to be waited for."""
         views, openings = self._catalogue.views_for(request)
-        request.shown = frozenset(each for each in views if each.before is None)
+        request.shown = frozenset([each for each in views if each.before is None])
         return openings

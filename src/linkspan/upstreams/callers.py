@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from linkspan.client.callbacks import finished
 from linkspan.core.call import Postponed, Readiness
-from linkspan.core.flow import Flow, RequestSpec
+from linkspan.core.flow import Flow
 from linkspan.flows.client_errors import Change, ClientClosed, ClientError, Connected
 from linkspan.flows.operations import list_all
 from linkspan.flows.state import ClientState
@@ -193,6 +193,9 @@ class UpstreamCaller:
     def __init__(self, home: Home, key: Hashable, peer: Peer, known: Lists | None = None) -> None:
         """Open nothing yet; `peer` is who asked first, and `known` what the server offered before."""
         self.key = key
+        self.asks_for_tokens = home.asks_for_tokens
+        """Whether each of its requests has a token of its own."""
+        self._passed_results = [(kind, kind.encode(), passed) for kind, passed in home.passed_results.items()]
         self.used = time.monotonic()
         self._home = home
         self._lock = threading.RLock()
@@ -231,11 +234,6 @@ class UpstreamCaller:
         return self._home.name
 
     @property
-    def asks_for_tokens(self) -> bool:
-        """Whether each of its requests has a token of its own."""
-        return self._home.asks_for_tokens
-
-    @property
     def system(self) -> Offloads:
         """Has threads for functions that would block an event loop."""
         return self._home.system
@@ -258,9 +256,9 @@ class UpstreamCaller:
 
     def view(self, request: Request) -> CallerView | ViewOnItsWay | None:
         """Return what the caller sees, what has to be waited for, or None where it did not come in time."""
-        self.used = time.monotonic()
+        self.used = now = time.monotonic()
         if self.shown is not None:
-            if self._awaits_token or self._is_stale():
+            if self._awaits_token or (now - self._listed_at >= _STALE and self._is_stale()):
                 self._list(request)
             return self.shown
         with self._lock:
@@ -274,9 +272,7 @@ class UpstreamCaller:
         return None if is_late and not self._home.is_required else waiting
 
     def _is_stale(self) -> bool:
-        """Whether the lists are old, and the server has promised nothing about their changes."""
-        if time.monotonic() - self._listed_at < _STALE:
-            return False
+        """Whether lists that are old may have changed: the server has promised nothing about that."""
         agreement = self.client.state.agreement
         if agreement is None or not self.client.connected:
             return False  # they stay while the server is away
@@ -405,22 +401,25 @@ class UpstreamCaller:
 
     # Its requests.
 
-    def prepared(self, request: Request, spec: RequestSpec) -> RequestSpec:
-        """Return a request as it goes upstream: a modern server hears what this caller can do, and which log it wants."""
+    def envelope_of(self, request: Request) -> bytes | None:
+        """Return the envelope of a request: a modern server hears what this caller can do, and which log it wants.
+
+        None for that of the client.
+        """
         self.used = time.monotonic()
         agreement, level = self.client.state.agreement, request.log_level
         if agreement is None:
-            return spec
+            return None
         if not agreement.revision.log_level_in_envelope:
             self._ask_for_log(level, logs=agreement.capabilities.logging is not None)
-            return spec
+            return None
         peer, envelope = self._envelopes.get(level, (None, None))
         if peer is not request.peer:
             profile = self.client.state.options.profile
             said = declared(request.peer, self._home.extensions)
             envelope = agreement.speaking(ClientProfile(profile.info, said), level)
             self._envelopes[level] = request.peer, envelope
-        return _with_envelope(spec, envelope)
+        return envelope
 
     def _ask_for_log(self, level: LoggingLevel | None, *, logs: bool) -> None:
         """Let a handshake server send what the most talkative of the requests wants."""
@@ -432,8 +431,8 @@ class UpstreamCaller:
 
     def passed(self, request: Request, raw: Raw) -> Raw | None:
         """Return what an extension makes of a result of its type; None for other results."""
-        for kind, pass_on in self._home.passed_results.items():
-            if kind.encode() in bytes(raw) and read_head(raw).result_type == kind:
+        for kind, mark, pass_on in self._passed_results:
+            if mark in bytes(raw) and read_head(raw).result_type == kind:
                 return pass_on(request, self.name, raw)
         return None
 
@@ -476,12 +475,6 @@ class UpstreamCaller:
         with self._lock:
             self._closed = True
         self.client.close_now()
-
-
-def _with_envelope(spec: RequestSpec, envelope: bytes | None) -> RequestSpec:
-    from msgspec import structs
-
-    return structs.replace(spec, envelope=envelope)
 
 
 def _all_lists(state: ClientState, extensions: Collection[Extension]) -> Flow[Lists]:

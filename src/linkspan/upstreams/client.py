@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import msgspec
 from msgspec import structs
@@ -13,9 +12,9 @@ from msgspec import structs
 from linkspan.client.base import BaseClient
 from linkspan.client.callbacks import Application, Callbacks
 from linkspan.client.subscriptions import MemberReader
-from linkspan.client.transports.base import CallbackWaiter, ClientTransport
+from linkspan.client.transports.base import CallbackWaiter, ClientTransport, Waiter
 from linkspan.core.extension import Extension
-from linkspan.core.flow import Flow, Send, Sleep
+from linkspan.core.flow import Flow, RequestSpec, Send, Sleep
 from linkspan.errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from linkspan.flows.answers import Handlers, read_question
 from linkspan.flows.client_errors import ClientError
@@ -26,7 +25,10 @@ from linkspan.runtime.reactor import reactor
 from linkspan.types.base import JSONObject
 from linkspan.types.messages import LoggingMessageParams, ProgressParams
 from linkspan.upstreams.carrying import declared_extensions
-from linkspan.wire.jsonrpc import ErrorResponse, Notification, RequestId, Response, RpcRequest
+from linkspan.wire.jsonrpc import Notification, RequestId, RpcRequest
+
+if TYPE_CHECKING:
+    import asyncio
 
 _log_message: Final = msgspec.json.Decoder(LoggingMessageParams)
 
@@ -46,16 +48,6 @@ class RequestListener(Protocol):
     def logged(self, message: LoggingMessageParams) -> None:
         """Take a log message."""
         ...
-
-
-class _FlowWaiter(CallbackWaiter):
-    """Where the answer to one request goes, and of the rest: on the event loop of this thread, if it has one."""
-
-    def __init__(self, receive: Callable[[object], object], listener: RequestListener | None) -> None:
-        super().__init__(receive)
-        self.listener = listener
-        if listener is not None and (events := sys.modules.get("asyncio")) is not None:
-            self.loop = events._get_running_loop()
 
 
 def declared(peer: Peer, extensions: Collection[Extension]) -> JSONObject:
@@ -107,17 +99,14 @@ class UpstreamClient(BaseClient):
         settings: JSONObject = capabilities.get("extensions", {})
         on = [structs.replace(each, client=settings[each.id]) for each in extensions if each.id in settings]
         super().__init__(target, extensions=on, **options)
+        self.state: ClientState = self._state
+        """What the client knows."""
         if extensions:
             state = self._state
             state.options = structs.replace(state.options, named_by=names_by_method(extensions))
 
     def _make_application(self, handlers: Handlers, callbacks: Callbacks) -> Application:
         return _CallerApplication(handlers, callbacks)
-
-    @property
-    def state(self) -> ClientState:
-        """What the client knows."""
-        return self._state
 
     @property
     def is_idle(self) -> bool:
@@ -133,7 +122,7 @@ class UpstreamClient(BaseClient):
 
     def start(self, flow: Flow[Any], done: Callable[[Any], object], listener: RequestListener | None = None) -> None:
         """Run a flow; `done` gets what it returns or raises, in any thread."""
-        _FlowRun(self, flow, done, listener).resume(partial(next, flow))
+        _FlowRun(self, flow, done, listener).resume()
 
     def watch(self, uri: str, *, on: bool) -> None:
         """Subscribe to a resource, or end that. Raises: ValueError for a server that reports no changes."""
@@ -152,19 +141,22 @@ class UpstreamClient(BaseClient):
         """Ask a handshake server for log messages from a level on."""
         self._supervisor.set_level(level)
 
-    def withdraw(self, waiter: CallbackWaiter, reason: str | None) -> None:
+    def withdraw(self, waiter: Waiter, reason: str | None) -> None:
         """End a request; its waiter gets a `CallStopped`."""
         self._supervisor.withdraw(waiter, reason, report=True)
 
-    def submit(self, spec: Any, waiter: CallbackWaiter) -> ClientTransport | None:
+    def submit(self, spec: RequestSpec, waiter: Waiter) -> ClientTransport | None:
         """Send a request, see `Supervisor.submit`."""
         return self._supervisor.submit(spec, waiter)
 
 
 class _FlowRun:
-    """One flow on its way: each answer takes it a step further, in the thread that brings the answer."""
+    """One flow on its way: each answer takes it a step further, in the thread that brings the answer, or on `loop`.
 
-    __slots__ = ("_client", "_done", "_flow", "_listener", "_send", "_stop", "_waiter")
+    It waits for each of them, one after the other.
+    """
+
+    __slots__ = ("_client", "_done", "_flow", "_spec", "listener", "loop", "pending_request")
 
     def __init__(
         self, client: UpstreamClient, flow: Flow[Any], done: Callable[[Any], object], listener: RequestListener | None
@@ -172,46 +164,52 @@ class _FlowRun:
         self._client = client
         self._flow = flow
         self._done = done
-        self._listener = listener
+        self._spec: RequestSpec | None = None
+        self.listener = listener
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.pending_request: Any = None
+        if listener is not None and (events := sys.modules.get("asyncio")) is not None:
+            self.loop = events._get_running_loop()
 
-    def resume(self, step: Callable[[], object]) -> None:
+    def resume(self, outcome: Any = None, error: ClientError | None = None) -> None:
         """Go on until something has to be waited for, or to the end."""
+        flow = self._flow
         try:
             while True:
-                effect = step()
+                effect = flow.send(outcome) if error is None else flow.throw(error)
                 if isinstance(effect, Sleep):
-                    reactor().call_later(effect.seconds, partial(self.resume, partial(self._flow.send, None)))
+                    self.loop = None  # it goes on in the thread that knows the time
+                    reactor().call_later(effect.seconds, self.resume)
                     return
                 assert isinstance(effect, Send)
                 try:
-                    self._submit(effect)
-                except ClientError as error:
-                    step = partial(self._flow.throw, error)
+                    self._submit(effect.spec)
+                except ClientError as problem:
+                    outcome, error = None, problem
                 else:
                     return
         except StopIteration as stop:
             value: object = stop.value
-        except Exception as error:
-            value = error
+        except Exception as problem:
+            value = problem
         self._done(value)
 
-    def _submit(self, effect: Send) -> None:
-        self._send = effect
-        self._waiter = waiter = _FlowWaiter(self._receive, self._listener)
-        stopper = effect.spec.stopper
-        self._stop = partial(self._client.withdraw, waiter)
-        transport = self._client.submit(effect.spec, waiter)
-        if stopper is not None:
-            stopper.attach(self._stopped)
+    def _submit(self, spec: RequestSpec) -> None:
+        self._spec = spec
+        transport = self._client.submit(spec, self)
+        if spec.stopper is not None:
+            spec.stopper.attach(self._stopped)
         if transport is not None:
             transport.flush()
 
     def _stopped(self) -> None:
-        stopper = self._send.spec.stopper
-        self._client.withdraw(self._waiter, stopper.reason if stopper is not None else None)
+        stopper = self._spec.stopper if self._spec is not None else None
+        self._client.withdraw(self, stopper.reason if stopper is not None else None)
 
-    def _receive(self, item: object) -> None:
-        spec = self._send.spec
+    def put(self, item: object) -> None:
+        """Take an answer, a report of progress, or an error."""
+        spec = self._spec
+        assert spec is not None
         if isinstance(item, ProgressParams):
             if spec.on_progress is not None:
                 spec.on_progress(item)
@@ -219,10 +217,9 @@ class _FlowRun:
         if spec.stopper is not None:
             spec.stopper.detach(self._stopped)
         if isinstance(item, ClientError):
-            self.resume(partial(self._flow.throw, item))
+            self.resume(error=item)
         else:
-            assert isinstance(item, Response | ErrorResponse)
-            self.resume(partial(self._flow.send, item))
+            self.resume(item)
 
 
 class _CallerApplication(Application):
@@ -239,7 +236,7 @@ class _CallerApplication(Application):
             found = transport.machine.asked_for(request.id)
             owners = [found[1]] if found is not None else transport.machine.askable()
         listeners: list[RequestListener] = [
-            each.listener for each in owners if isinstance(each, _FlowWaiter) and each.listener
+            each.listener for each in owners if isinstance(each, _FlowRun) and each.listener
         ]
         listener = next((each for each in listeners if not each.is_parked), next(iter(listeners), None))
         if listener is None or self.handlers.handler(request.method, params) is None:

@@ -31,7 +31,7 @@ from linkspan.server.steps import Offloads, Step, Steps, run_steps
 from linkspan.server.tools import BoundTool
 from linkspan.server.uri_template import compile_template
 from linkspan.types.base import Wire, keep_unknown, unknown_members
-from linkspan.types.messages import Prompt, Resource, ResourceTemplate, Tool
+from linkspan.types.messages import CallToolParams, Prompt, Resource, ResourceTemplate, Tool
 from linkspan.types.methods import COMPLETE, RESOURCE_LIST
 from linkspan.upstreams.relaying import (
     ASKED,
@@ -41,9 +41,11 @@ from linkspan.upstreams.relaying import (
     RelayCaller,
     RelayedRequest,
     params_of,
+    params_of_call,
     passed_on,
     with_answers,
 )
+from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import neutral
 
 _MAX_NAME: Final = 128
@@ -72,21 +74,22 @@ class ItemCaller(RelayCaller, Protocol):
         """Bring a token from now on. Raises: ValueError for anything but a text."""
         ...
 
-    def prepared(self, request: Request, spec: RequestSpec) -> RequestSpec:
-        """Return a request as it goes upstream for its caller."""
+    def envelope_of(self, request: Request) -> bytes | None:
+        """Return the envelope of a request upstream, which declares what its caller can do; None for that of the client."""
         ...
 
 
 class UpstreamItem:
     """An item of an upstream, as one caller sees it."""
 
-    __slots__ = ("_caller", "_headers", "_key", "_repeatable", "server")
+    __slots__ = ("_caller", "_encoded_key", "_headers", "_key", "_repeatable", "server")
 
     def __init__(self, caller: ItemCaller, server: str, key: str, spec: Wire) -> None:
         """Serve requests about what its own server calls `key`."""
         self._caller = caller
         self.server: str | None = server
         self._key = key
+        self._encoded_key = encode(key)
         self._repeatable: Repeatable = READS
         self._headers: Mapping[tuple[str, ...], str] | None = None
         if isinstance(spec, Tool):
@@ -154,19 +157,25 @@ class UpstreamItem:
             if parked is None:
                 return RemoteProtocolError(INVALID_PARAMS, _OVER)
             return parked.resume(request, current.fresh)
-        params = params_of(request, self._key)
+        called = request.params
+        is_call = isinstance(called, CallToolParams)
+        params = params_of_call(called, self._encoded_key) if is_call else params_of(request, self._key)
         if state.startswith(ASKED):
             params = with_answers(params, current.fresh, state.removeprefix(ASKED))
-        timeouts = self._caller.client.state.options.timeouts
+        caller = self._caller
+        timeouts = caller.client.state.options.timeouts
+        relay = RelayedRequest(caller, request, typed=typed)
         spec = RequestSpec(
             request.method,
             params,
             timeout=timeouts.list if request.method == COMPLETE.name else timeouts.call,
+            on_progress=relay.on_progress,
+            stopper=relay.stopper,
             meta=passed_on(request.meta),
+            envelope=caller.envelope_of(request),
             header_plan=self._headers,
         )
-        relay = RelayedRequest(self._caller, request, typed=typed)
-        return relay.begin(self._caller.prepared(request, spec), self._repeatable)
+        return relay.begin(spec, self._repeatable)
 
     def _start_kept(self, request: Request, current: Round, run: Callable[[], object]) -> object:
         """Find what the server wants back, which may block, and send the answers."""

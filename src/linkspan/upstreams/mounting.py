@@ -417,10 +417,17 @@ def _start(
     caller: UpstreamCaller, request: Request, params: bytes, read: Callable[[Raw], Raw], is_safe: bool
 ) -> object:
     """Send a request; return its outcome, which comes later."""
-    timeout = caller.client.state.options.timeouts.list
-    spec = RequestSpec(request.method, params, timeout=timeout, meta=passed_on(request.meta))
     relay = RelayedRequest(caller, request, typed=False, read=read)
-    return relay.begin(caller.prepared(request, spec), Marked(is_safe))
+    spec = RequestSpec(
+        request.method,
+        params,
+        timeout=caller.client.state.options.timeouts.list,
+        on_progress=relay.on_progress,
+        stopper=relay.stopper,
+        meta=passed_on(request.meta),
+        envelope=caller.envelope_of(request),
+    )
+    return relay.begin(spec, Marked(is_safe))
 
 
 def _shared_key(first: UpstreamCaller | None, say: Callable[[], JSONObject]) -> Hashable:

@@ -7,6 +7,7 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mr
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import Raw, structs
 
-from linkspan.core.flow import Flow, RequestSpec, Stopper
+from linkspan.core.flow import Flow, ProgressCallback, RequestSpec, Stopper
 from linkspan.errors import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -65,6 +66,8 @@ _OF_CONNECTIONS: Final = frozenset({PROTOCOL_VERSION, CAPABILITIES, CLIENT_INFO,
 """The members of `_meta` that belong to one connection."""
 _REMEMBERED: Final = 2048
 """Bytes of a `_meta` for which it is remembered what goes upstream: clients repeat theirs."""
+_TOKEN: Final = re.compile(rb'(?<=^\{)"progressToken":\d+,|,"progressToken":\d+(?=\}$)')
+"""A progress token at the beginning or the end of a `_meta`, where it cannot be a member of a member."""
 _TOGETHER: Final = 0.01
 """Seconds after the first of several questions in which the others come."""
 
@@ -133,6 +136,8 @@ def passed_on(meta: Raw) -> bytes:
     text = bytes(meta)
     if not text or text == b"null":
         return b""
+    if b'"progressToken"' in text:
+        text = _TOKEN.sub(b"", text, count=1)
     is_repeated = len(text) <= _REMEMBERED and b'"progressToken"' not in text
     return _remembered_members(text) if is_repeated else _members_passed_on(text)
 
@@ -157,7 +162,8 @@ class RelayedRequest:
         self._request = request
         self._typed = typed
         self._made_by = read
-        self._stopper = Stopper()
+        self.stopper = Stopper()
+        """Ends it upstream."""
         self._deferred: Deferred | None = None
         self._outcome: Outcome | None = None
         self._questions: dict[str, tuple[Replier, RequestId, InputRequest]] = {}
@@ -167,12 +173,13 @@ class RelayedRequest:
         self._parked_under: str | None = None
         self._began = time.monotonic()
 
+    @property
+    def on_progress(self) -> ProgressCallback | None:
+        """What receives the progress of the request; None where its caller does not."""
+        return self._progressed if self._request.progress_token is not None else None
+
     def begin(self, spec: RequestSpec, repeatable: Repeatable) -> Deferred:
-        """Send the request."""
-        waits_for_progress = self._request.progress_token is not None
-        spec = structs.replace(
-            spec, stopper=self._stopper, on_progress=self._progressed if waits_for_progress else None
-        )
+        """Send the request, whose `spec` has its `stopper` and its `on_progress`."""
         deferred = self._attach(self._request)
         client = self._caller.client
         self._caller.under_way.add(self)
@@ -187,6 +194,7 @@ class RelayedRequest:
             replier, question_id, _ = self._questions.pop(key)
             replier.answer(question_id, encode(answers[key]))
         if self._outcome is not None:
+            request.on_stop = None
             self._settle(self._outcome)
         elif self._questions:
             self._ask()
@@ -196,13 +204,16 @@ class RelayedRequest:
         """End the call upstream: its result is not wanted any more."""
         if self._parked_under is not None:
             self._caller.call_of(self._parked_under)  # no answer is waited for any more
-        self._stopper.stop(reason)
+        self.stopper.stop(reason)
 
     def _attach(self, request: Request) -> Deferred:
         self._request = request
         self._deferred = deferred = Deferred()
-        request.on_stop = lambda reason: reactor().call(partial(self.abandon, reason))
+        request.on_stop = self._stop_soon
         return deferred
+
+    def _stop_soon(self, reason: str | None) -> None:
+        reactor().call(partial(self.abandon, reason))
 
     def _settle(self, outcome: Outcome) -> None:
         deferred, self._deferred = self._deferred, None
@@ -267,6 +278,7 @@ class RelayedRequest:
 
     def _ended(self, found: Response | Exception) -> None:
         self._caller.under_way.discard(self)
+        self._request.on_stop = None  # which would keep both of them
         self._caller.counts.ended(self._request.method, time.monotonic() - self._began, found)
         try:
             outcome = self._outcome_of(found)
@@ -388,9 +400,7 @@ def params_of(request: Request, key: str) -> bytes:
     """Return the params of a request about the item that its own server calls `key`, encoded, without answers."""
     params: Any = request.params
     if isinstance(params, CallToolParams):
-        arguments = bytes(params.arguments) if params.arguments is not ABSENT else b""
-        named = b'{"name":%b' % encode(key)
-        return b'%b,"arguments":%b}' % (named, arguments) if arguments else named + b"}"
+        return params_of_call(params, encode(key))
     if isinstance(params, ReadResourceParams):
         return encode({"uri": params.uri})
     if isinstance(params, GetPromptParams):
@@ -399,6 +409,14 @@ def params_of(request: Request, key: str) -> bytes:
         ref = structs.replace(params.ref, name=key) if isinstance(params.ref, PromptReference) else params.ref
         return encode(to_builtins(structs.replace(params, ref=ref, meta=ABSENT)))
     return encode(to_builtins(structs.replace(params, meta=ABSENT, **{params.named_by: key})))
+
+
+def params_of_call(params: CallToolParams, name: bytes) -> bytes:
+    """Return the params of a call of the tool that its own server calls `name`, which is encoded already."""
+    arguments = params.arguments
+    if arguments is ABSENT or not bytes(arguments):
+        return b'{"name":%b}' % name
+    return b'{"name":%b,"arguments":%b}' % (name, arguments)
 
 
 def with_answers(params: bytes, answers: Mapping[str, JSON], state: str) -> bytes:

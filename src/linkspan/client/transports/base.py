@@ -107,12 +107,9 @@ _put = SimpleQueue[Any].put
 
 
 class CallbackWaiter:
-    """For a function, which is called at once in the thread that delivers, or on `loop`. It must not block.
+    """For a function, which is called at once in the thread that delivers. It must not block. By default it does nothing."""
 
-    By default it does nothing.
-    """
-
-    loop: asyncio.AbstractEventLoop | None = None
+    loop = None
 
     def __init__(self, function: Callable[[object], object] = lambda item: None) -> None:
         self.pending_request: Any = None
