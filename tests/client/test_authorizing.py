@@ -21,6 +21,7 @@ from faces import outcome, wait_until
 from linkspan import (
     AuthorizationError,
     Client,
+    ClientCall,
     ClientError,
     ConnectError,
     InsufficientScope,
@@ -363,6 +364,36 @@ def test_a_call_can_be_made_as_another_and_what_is_kept_is_apart(site: Site, fac
         )
         assert client.call_tool("who").text == "Bearer the-secret-token-1"
     assert site.seen["client_credentials"] == 1
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_the_identity_of_a_call_counts_before_the_headers_of_its_client(site: Site, era: Any) -> None:
+    robot = ClientCredentials("robot", "a-secret-of-the-robot")
+    mine = OAuth(open_url=visit)
+    with SyncClient(site.url, auth=mine) as client:
+        token = client.call_tool("who").text
+    assert token == "Bearer the-secret-token-1"
+    with SyncClient(site.url, headers={"Authorization": token}, era=era) as client:
+        assert client.call_tool("who").text == token
+        assert client.call_tool("who", auth=robot, headers={"Authorization": token}).text == "Bearer the-secret-token-2"
+        assert client.call_tool("who").text == token
+
+
+def test_middleware_sees_no_header_for_an_identity_and_may_send_one_in_its_place(site: Site) -> None:
+    robot = ClientCredentials("robot", "a-secret-of-the-robot")
+    seen: list[dict[str, str]] = []
+    other: dict[str, str] = {}
+
+    def watch(call: ClientCall) -> Any:
+        seen.append(dict(call.headers))
+        return (yield call.replace(headers=other) if other else call)
+
+    with SyncClient(site.url, auth=OAuth(open_url=visit), middleware=[watch]) as client:
+        mine = client.call_tool("who").text
+        assert client.call_tool("who", auth=robot).text == "Bearer the-secret-token-2"
+        other["Authorization"] = mine
+        assert client.call_tool("who", auth=robot).text == mine
+    assert seen == [{}, {}, {}]
 
 
 def test_closing_a_session_begins_no_login(site: Site) -> None:

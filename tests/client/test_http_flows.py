@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from test_negotiation import WEB, state
 
@@ -337,6 +338,42 @@ def test_a_body_may_be_as_large_as_its_bound_and_no_larger(kind: Callable[..., R
     reply = kind(*pieces, "never read")
     assert Driven().run(requests.whole(reply, 9, cut=True)) == b"012345678"
     assert reply.pieces == [b"never read"]
+
+
+class Named:
+    """The access of one identity."""
+
+    def __init__(self, identity: object) -> None:
+        self.identity = identity
+
+    def send(self, request: Any, *_: object) -> HttpFlow[Any]:
+        reply: Any = yield msgspec.structs.replace(
+            request, headers={**request.headers, "authorization": f"{self.identity}"}
+        )
+        return reply
+
+    def secrets(self) -> list[str]:
+        return [f"{self.identity}"]
+
+
+@pytest.mark.parametrize("url", ["https://there/mcp", "https://ann:secret@there/mcp"])
+@pytest.mark.parametrize("finds_login", [True, False])
+def test_an_identity_is_used_whatever_the_url_and_the_headers_say(url: str, finds_login: bool) -> None:
+    requests = HttpRequests(state(origin=WEB), {"authorization": "mine"}, access_to=Named, finds_login=finds_login)
+    driven = Driven(Reply(), Reply())
+    for identity in ("robot", None):
+        driven.run(requests.send("POST", url, requests.headers({}, {}), identity=identity))
+    assert [each.headers["authorization"] for each in driven.sent] == ["robot", "mine"]
+    assert "robot" in requests.secrets(None, "robot")
+    assert [requests.sends_credentials(url, None, each) for each in ("robot", None)] == [False, True]
+
+
+@pytest.mark.parametrize(("finds_login", "sent"), [(True, ["-", "None"]), (False, ["-"])])
+def test_a_stored_login_is_looked_for_at_a_401_where_that_is_wanted(finds_login: bool, sent: list[str]) -> None:
+    requests = HttpRequests(state(origin=WEB), {}, access_to=Named, finds_login=finds_login)
+    driven = Driven(Reply(status=401), Reply(status=401))
+    assert driven.run(requests.send("POST", "https://there/mcp", {})).status == 401
+    assert [each.headers.get("authorization", "-") for each in driven.sent] == sent
 
 
 def redirected(*statuses: int, method: str = "POST", location: str = "/there") -> tuple[Driven, Any]:

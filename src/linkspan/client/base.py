@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 import msgspec
 
@@ -32,7 +32,6 @@ from linkspan.flows.state import (
     Auth,
     ClientOptions,
     ClientState,
-    IdentityHeader,
     OutputPolicy,
     ResponseCache,
     Retry,
@@ -317,8 +316,12 @@ def call_options(call: str, given: Mapping[str, Any]) -> CallOptions:
     check_values(call, hints, given)
     fields = {name: value for name, value in given.items() if name != "auth"}
     if (auth := given.get("auth")) is not None:
-        who = bearer(auth) if _is_token(auth) else {"authorization": IdentityHeader(auth)}
-        fields["headers"] = {**(fields.get("headers") or {}), **who}
+        given_headers: Mapping[str, str] = fields.get("headers") or {}
+        headers = {name: value for name, value in given_headers.items() if name.lower() != "authorization"}
+        if _is_token(auth):
+            fields["headers"] = {**headers, **bearer(auth)}
+        else:
+            fields |= {"headers": headers or None, "identity": auth}
     return CallOptions(**fields)
 
 
@@ -366,9 +369,19 @@ def _opener(
             raise ClientError(problem, target.origin, phase="connect", hint=import_hint("http", error)) from None
 
         assert target.url is not None
-        headers = {name.lower(): value for name, value in target.headers.items()} | dict(supervisor.state.principal)
+        who = supervisor.state.principal
+        headers = {name.lower(): value for name, value in target.headers.items()}
+        if who.identity is not None:
+            headers.pop("authorization", None)
         return HttpClientTransport(
-            supervisor, supervisor.state, target.url, headers, ssl, auth, target.secrets, target.login
+            supervisor,
+            supervisor.state,
+            target.url,
+            headers | dict(who.headers),
+            ssl,
+            auth if who.identity is None else cast("Identity", who.identity),
+            target.secrets,
+            target.login,
         )
 
     return open_transport

@@ -21,7 +21,7 @@ from linkspan.client.callbacks import Application
 from linkspan.client.probing import Asking
 from linkspan.client.subscriptions import Filter, Subscription, SubscriptionSet
 from linkspan.client.transports.base import CallbackWaiter, ClientTransport, PendingRequest, Recorder, Waiter, deliver
-from linkspan.core.flow import Effect, FallBack, Notify, Reopen, RequestSpec, Send, Sleep
+from linkspan.core.flow import ITSELF, Effect, FallBack, Notify, Principal, Reopen, RequestSpec, Send, Sleep
 from linkspan.flows.client_errors import (
     CallStopped,
     Change,
@@ -38,7 +38,7 @@ from linkspan.flows.client_errors import (
 from linkspan.flows.http_messages import HttpHop
 from linkspan.flows.negotiation import negotiate
 from linkspan.flows.requesting import backoff
-from linkspan.flows.state import ClientState, ClientTelemetry, Principal, ResponseCache
+from linkspan.flows.state import ClientState, ClientTelemetry, ResponseCache
 from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.forks import keep, renew
 from linkspan.runtime.reactor import reactor
@@ -141,7 +141,7 @@ class Supervisor:
         if spec is None:
             waiter.put(transport)
             return None
-        if spec.principal and (sessions := self._sessions_for(spec, transport)) is not None:
+        if spec.principal is not ITSELF and (sessions := self._sessions_for(spec, transport)) is not None:
             return sessions.submit(spec, waiter)
         transport.submit(spec, waiter)
         return transport
@@ -415,7 +415,7 @@ class Supervisor:
                 try:
                     if spec is None:
                         deliver([(waiter, transport)])
-                    elif spec.principal and (sessions := self._sessions_for(spec, transport)) is not None:
+                    elif spec.principal is not ITSELF and (sessions := self._sessions_for(spec, transport)) is not None:
                         if (theirs := sessions.submit(spec, waiter)) is not None:
                             theirs.flush()
                     else:

@@ -6,8 +6,8 @@ and event loops alike, and a test drives it with a list.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -57,6 +57,17 @@ class Stopper:
         self._callbacks.pop(callback, None)
 
 
+class Principal(msgspec.Struct, frozen=True):
+    """Who asks: the headers of one call that say it, and the identity whose token is made anew for each attempt."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    identity: Hashable = None
+
+
+ITSELF: Final = Principal()
+"""The client itself."""
+
+
 class RequestSpec(msgspec.Struct, frozen=True):
     """A request to be sent, as far as it does not depend on what was agreed with the server."""
 
@@ -75,12 +86,14 @@ class RequestSpec(msgspec.Struct, frozen=True):
     """Members for `_meta`, encoded, without braces."""
     headers: Mapping[str, str] | None = None
     """More HTTP headers, for this request only."""
+    identity: Hashable = None
+    """One of the values of `linkspan.auth` that gets the token of this request over HTTP, unless `headers` have one."""
     agreement: Agreement | None = None
     """How to speak, if not by what was agreed: only before there is an agreement."""
     envelope: bytes | None = None
     """The members of `_meta` that this request carries in the place of those that were agreed on; see `Agreement.speaking`."""
     cancellable: bool = True
-    principal: tuple[tuple[str, str], ...] = ()
+    principal: Principal = ITSELF
     """Who asks, where this request names another principal than its client."""
     header_plan: Mapping[tuple[str, ...], str] | None = None
     """Over HTTP, which arguments go into which headers."""

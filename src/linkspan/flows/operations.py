@@ -14,7 +14,15 @@ from linkspan.core.flow import Flow, RequestSpec
 from linkspan.errors import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, RegistrationError
 from linkspan.flows.client_errors import ClientError, InvalidResponse, ServerError
 from linkspan.flows.requesting import Repeatable, member, request, request_with_rounds, total_of
-from linkspan.flows.state import DEFAULT_CALL, CallOptions, ClientCall, ClientState, ShownTools, principal_of
+from linkspan.flows.state import (
+    DEFAULT_CALL,
+    CallOptions,
+    ClientCall,
+    ClientState,
+    ShownTools,
+    names_itself,
+    principal_of,
+)
 from linkspan.flows.tool_results import Head, ToolResult, check_output, read_head, unlisted
 from linkspan.text import clip
 from linkspan.types.base import JSON, Wire
@@ -72,7 +80,8 @@ def request_spec(
         options.stopper,
         encode(meta)[1:-1] if meta else b"",
         options.headers,
-        principal=principal_of(options.headers),
+        options.identity,
+        principal=principal_of(options.headers, options.identity),
     )
 
 
@@ -81,7 +90,7 @@ def _asked_by_one(state: ClientState, spec: RequestSpec) -> tuple[RequestSpec, b
 
     Return False where that cannot be said; the request will find out why.
     """
-    if state.who_asks is None or any(name.lower() == "authorization" for name in spec.headers or ()):
+    if state.who_asks is None or spec.identity is not None or names_itself(spec.headers):
         return spec, True
     try:
         who = state.who_asks()
@@ -93,10 +102,10 @@ def _asked_by_one(state: ClientState, spec: RequestSpec) -> tuple[RequestSpec, b
 def _catalogue(state: ClientState, options: CallOptions) -> ShownTools:
     """Return what the principal of a call was shown."""
     headers = dict(options.headers or {})
-    if state.who_asks is not None and not any(name.lower() == "authorization" for name in headers):
+    if state.who_asks is not None and options.identity is None and not names_itself(headers):
         with suppress(Exception):  # the request will find out why
             headers.update(state.who_asks())
-    return state.catalogue(principal_of(headers))
+    return state.catalogue(principal_of(headers, options.identity))
 
 
 def _traced(context: Mapping[str, str]) -> Mapping[str, JSON]:
@@ -153,7 +162,7 @@ def call_tool(
         return ToolResult(read_head(raw), raw, state.origin, name)
     params = encode({"name": name, "arguments": dict(arguments or {})})
     spec = request_spec(state, TOOL_CALL.name, params, options, timeout=state.options.timeouts.call)
-    who = DEFAULT_CALL if options.headers is None else CallOptions(headers=options.headers)
+    who = DEFAULT_CALL if options is DEFAULT_CALL else options.about_the_caller()
     mine = state.own if who is DEFAULT_CALL and state.who_asks is None else _catalogue(state, who)
     if state.options.check_output == "strict" and name not in mine.tools and not mine.tools_are_complete:
         yield from list_all(state, TOOL_LIST, who)
@@ -229,7 +238,7 @@ def _page(
     params = encode({"cursor": cursor}) if cursor is not None else b"{}"
     spec = request_spec(state, kind.method, params, options, timeout=state.options.timeouts.list, phase="list")
     spec, known = _asked_by_one(state, spec)
-    mine = state.catalogue(principal_of(spec.headers))
+    mine = state.catalogue(principal_of(spec.headers, spec.identity))
     if anew:
         mine.forget()
     raw = state.cache.find(spec) if known else None

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw
 
-from linkspan.core.flow import Flow, ProgressCallback, RequestSpec, ResultFlow, Stopper
+from linkspan.core.flow import ITSELF, Flow, Principal, ProgressCallback, RequestSpec, ResultFlow, Stopper
 from linkspan.flows.client_errors import ServerOrigin
 from linkspan.revisions.agreement import Agreement, ClientProfile
 from linkspan.revisions.record import Era, Revision
@@ -70,31 +70,6 @@ Auth: TypeAlias = str | Callable[[], str]
 """A bearer token, or a plain function that returns it, called for each request."""
 
 
-class IdentityHeader(str):
-    """Stands for the Authorization header of an identity, whose token is made anew for each attempt. Equal if the identity is."""
-
-    __slots__ = ("identity",)
-
-    def __new__(cls, identity: Hashable) -> IdentityHeader:
-        """Stand for `identity`, one of the values of `linkspan.auth`."""
-        made = super().__new__(cls, type(identity).__name__)
-        made.identity = identity
-        return made
-
-    identity: Hashable
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether both stand for the same identity."""
-        return type(other) is IdentityHeader and other.identity == self.identity
-
-    def __hash__(self) -> int:
-        """Return the hash of the identity."""
-        return hash(self.identity)
-
-
-Principal: TypeAlias = tuple[tuple[str, str], ...]
-"""Who asks, as the headers of one call say it; empty for the client itself."""
-
 _ABOUT_THE_REQUEST: Final = frozenset(
     {"baggage", "idempotency-key", "traceparent", "tracestate", "x-correlation-id", "x-request-id"}
 )
@@ -112,15 +87,23 @@ def bearer(auth: Auth) -> Mapping[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def principal_of(headers: Mapping[str, str] | None) -> Principal:
-    """Return the principal of requests with these headers.
+def names_itself(headers: Mapping[str, str] | None) -> bool:
+    """Return whether headers have an Authorization header, which counts before any other token."""
+    return any(name.lower() == "authorization" for name in headers or ())
+
+
+def principal_of(headers: Mapping[str, str] | None, identity: Hashable = None) -> Principal:
+    """Return the principal of requests with these headers and this identity.
 
     All headers count except those that differ between requests of the same principal.
     """
-    if not headers:
-        return ()
-    named = ((name.lower(), value) for name, value in headers.items())
-    return tuple(sorted(each for each in named if each[0] not in _ABOUT_THE_REQUEST))
+    if not headers and identity is None:
+        return ITSELF
+    named = ((name.lower(), value) for name, value in (headers or {}).items())
+    who = tuple(sorted(each for each in named if each[0] not in _ABOUT_THE_REQUEST))
+    if identity is not None and names_itself(headers):
+        identity = None
+    return Principal(who, identity) if who or identity is not None else ITSELF
 
 
 _UPDATED: Final = "notifications/resources/updated"
@@ -179,7 +162,7 @@ class ResponseCache:
         """Return the answer to a request, if it is here and fresh."""
         if not self._kept:
             return None
-        for whose in (None, principal_of(spec.headers)):
+        for whose in (None, principal_of(spec.headers, spec.identity)):
             kept = self._kept.get((spec.method, spec.params, whose))
             if kept is not None and self._clock() < kept.until:
                 return kept.raw
@@ -203,7 +186,7 @@ class ResponseCache:
             return
         if self._bytes + size > self._max_bytes:  # a full cache begins anew
             self.clear()
-        whose = None if hints.cache_scope == "public" else principal_of(spec.headers)
+        whose = None if hints.cache_scope == "public" else principal_of(spec.headers, spec.identity)
         key = (spec.method, spec.params, whose)
         self._drop(key)
         self._kept[key] = _CachedResponse(raw, self._clock() + hints.ttl_ms / 1000)
@@ -289,10 +272,18 @@ class CallOptions(msgspec.Struct, frozen=True):
     stopper: Stopper | None = None
     meta: Mapping[str, JSON] | None = None
     headers: Mapping[str, str] | None = None
+    identity: Hashable = None
+    """Who asks, as one of the values of `linkspan.auth`, unless `headers` have an Authorization header."""
     surrounded: bool = False
     """It has passed through the client's middleware."""
     results: Mapping[str, ResultFlow] = NO_RESULTS
     """What is made of results of further types, in place of what the client makes of them."""
+
+    def about_the_caller(self) -> CallOptions:
+        """Return the headers and the identity alone: for further requests in the same name."""
+        if self.headers is None and self.identity is None:
+            return DEFAULT_CALL
+        return CallOptions(headers=self.headers, identity=self.identity)
 
 
 DEFAULT_CALL: Final = CallOptions()
@@ -426,7 +417,7 @@ class ClientState(msgspec.Struct):
     """Sees each request, if the application traces or measures."""
     find_telemetry: Callable[[], ClientTelemetry | None] = _no_telemetry
     """Looks whether it does, before each connection."""
-    principal: Principal = ()
+    principal: Principal = ITSELF
     """Whose connection this is, if a call has named another principal than the client itself."""
     own: ShownTools = msgspec.field(default_factory=ShownTools)
     """What the client itself was shown."""
@@ -437,7 +428,7 @@ class ClientState(msgspec.Struct):
 
     def catalogue(self, principal: Principal) -> ShownTools:
         """Return what a principal was shown."""
-        if not principal or self.origin.url is None:
+        if principal is ITSELF or self.origin.url is None:
             return self.own
         found = self.others.get(principal)
         if found is None:
@@ -448,5 +439,7 @@ class ClientState(msgspec.Struct):
 
     def forget_tools(self) -> None:
         """Drop what was listed on this connection: of its principal, or of all."""
-        for each in [self.catalogue(self.principal)] if self.principal else [self.own, *list(self.others.values())]:
+        for each in (
+            [self.own, *list(self.others.values())] if self.principal is ITSELF else [self.catalogue(self.principal)]
+        ):
             each.forget()

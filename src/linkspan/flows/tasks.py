@@ -24,7 +24,7 @@ from linkspan.flows.client_errors import (
 )
 from linkspan.flows.operations import call_tool, final_head, request_spec
 from linkspan.flows.requesting import SHORTEST, Question, TimeLeft, read_questions, request, server_error, shown
-from linkspan.flows.state import NO_RESULTS, CallOptions, ClientState
+from linkspan.flows.state import DEFAULT_CALL, NO_RESULTS, CallOptions, ClientState
 from linkspan.flows.tool_results import Head, ToolResult, check_output
 from linkspan.types.base import ABSENT, JSONObject, is_array
 from linkspan.types.methods import ITEM_METHODS
@@ -98,7 +98,7 @@ _read_task: Final = msgspec.json.Decoder(DetailedTask).decode
 
 def _spec(state: ClientState, method: str, task_id: str, options: CallOptions, members: bytes = b"") -> RequestSpec:
     """Return a short request for the principal of a call."""
-    about = CallOptions(headers=options.headers, stopper=options.stopper)
+    about = structs.replace(options.about_the_caller(), stopper=options.stopper)
     params = b'{"taskId":%b%b}' % (encode(task_id), members)
     return request_spec(state, method, params, about, timeout=state.options.timeouts.list)
 
@@ -166,7 +166,12 @@ class Following:
         """Subscribe, once, unless the task is that of another principal than the client's."""
         state, began, self._began = self._state, self._began, True
         modern = state.agreement is not None and state.agreement.revision.listens_by_request
-        if not began and modern and not self._options.headers and state.listening < _MOST_LISTENING:
+        if (
+            not began
+            and modern
+            and self._options.about_the_caller() is DEFAULT_CALL
+            and state.listening < _MOST_LISTENING
+        ):
             self._reader = yield ListenFor({"taskIds": (self._task_id,)})
             state.listening += 1
 
@@ -251,7 +256,7 @@ def _answer(
 
 def _give_up(state: ClientState, task_id: str, options: CallOptions) -> Flow[None]:
     """Cancel a task for which no caller waits any more, as far as that is possible at once (TSK-C5)."""
-    spec = _spec(state, "tasks/cancel", task_id, CallOptions(headers=options.headers))
+    spec = _spec(state, "tasks/cancel", task_id, options.about_the_caller())
     try:
         yield from request(state, structs.replace(spec, timeout=_PARTING, total=_PARTING))
     except ClientError:

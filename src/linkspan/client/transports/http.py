@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -62,7 +62,7 @@ from linkspan.flows.http_messages import (
     what_came,
 )
 from linkspan.flows.requesting import backoff
-from linkspan.flows.state import Auth, ClientState
+from linkspan.flows.state import Auth, ClientState, names_itself
 from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.reactor import reactor
 from linkspan.wire.framing import ServerSentEvent
@@ -90,6 +90,8 @@ class _Sent(msgspec.Struct, eq=False):
     method: str = ""
     own: Mapping[str, str] | None = None
     """The caller's headers among `headers`."""
+    identity: Hashable = None
+    """Who asks, whatever `headers` say."""
     here: asyncio.AbstractEventLoop | None = None
     """The loop on which its caller waits, and which runs it."""
     reported: threading.Event | None = None
@@ -121,16 +123,16 @@ class HttpClientTransport(ClientTransport):
         self._post_url = url
         self._accesses = HttpAccesses(state, url, ssl, login)
         token = auth if isinstance(auth, str) or callable(auth) else None
-        nameless = "@" not in urlsplit(url).netloc
         self._requests = HttpRequests(
             state,
             headers,
             token,
             hidden,
             self._accesses.initial(auth, headers),
-            self._accesses.of if nameless else None,
-            self._person_waits,
-            owner.on_hop,
+            self._accesses.of,
+            finds_login="@" not in urlsplit(url).netloc,
+            person_waits=self._person_waits,
+            on_hop=owner.on_hop,
         )
         self._messages: Callable[[], list[bytes]] = (
             self.machine.messages_to_send if self.recorder is None else self._recorded_messages
@@ -181,7 +183,8 @@ class HttpClientTransport(ClientTransport):
             request_id = pending_request.request_id
             agreement, named_by = spec.agreement or self.machine.agreement, self.state.options.named_by
             headers = _request_headers(spec, agreement, self._session, named_by)
-            sent = _Sent(message, headers, request_id, spec.method, spec.headers, waiter.loop)
+            identity = None if spec.identity is None or names_itself(spec.headers) else spec.identity
+            sent = _Sent(message, headers, request_id, spec.method, spec.headers, identity, waiter.loop)
             self._runs.prepare(request_id, self._run(sent), waiter)
 
     def wait(self, waiter: ThreadWaiter) -> Any:
@@ -335,7 +338,13 @@ class HttpClientTransport(ClientTransport):
     def _post(self, sent: _Sent) -> HttpFlow[None]:
         headers = self._requests.headers(_BOTH, sent.headers)
         reply = yield from self._requests.send(
-            "POST", self._post_url, headers, sent.message, what=sent.what, request_id=sent.request_id
+            "POST",
+            self._post_url,
+            headers,
+            sent.message,
+            what=sent.what,
+            request_id=sent.request_id,
+            identity=sent.identity,
         )
         try:
             yield from self._read(sent, reply)
@@ -367,7 +376,7 @@ class HttpClientTransport(ClientTransport):
         """Read an answer that is one JSON message."""
         self._understand(data, sent.request_id, sent.here)
         if sent.request_id is not None and self.machine.is_pending(sent.request_id):
-            secrets = self._requests.secrets(sent.own)
+            secrets = self._requests.secrets(sent.own, sent.identity)
             raise invalid(
                 self.state.origin, sent.what, what_came(data, sent.request_id, self.state.options.limits, secrets)
             )
@@ -384,7 +393,7 @@ class HttpClientTransport(ClientTransport):
             self._finish(sent, message)
             return
         hint: str | None = None
-        if self._requests.sends_credentials(self._post_url, sent.own):
+        if self._requests.sends_credentials(self._post_url, sent.own, sent.identity):
             hint = refused_token_hint(reply.status, reply.headers.get("www-authenticate", ""))
         raise http_error(
             self.state.origin,
@@ -394,7 +403,7 @@ class HttpClientTransport(ClientTransport):
             error=message if isinstance(message, ErrorResponse) else None,
             wait=wait_asked_for(reply),
             hint=hint,
-            secrets=self._requests.secrets(sent.own),
+            secrets=self._requests.secrets(sent.own, sent.identity),
         )
 
     def _doubt(self, sent: _Sent, reply: Reply, message: Message | Batch | None, data: bytes) -> None:
@@ -475,7 +484,7 @@ def _complain(sent: _Sent, reply: Reply, kind: str, requests: HttpRequests, orig
     if reply.status in (202, 204):
         raise invalid(origin, sent.what, f"it came with status {reply.status}, which is for notifications")
     data = yield from requests.whole(reply, _ERROR_BODY, cut=True)
-    shown = excerpt(data, requests.secrets(sent.own))
+    shown = excerpt(data, requests.secrets(sent.own, sent.identity))
     what = f"it came with status {reply.status} and {repr(kind[:60]) if kind else 'no content type'}"
     raise invalid(origin, sent.what, f"{what}{f': {shown}' if shown else ''}", hint=_WRONG_KIND)
 

@@ -5,7 +5,7 @@ What a flow yields is done in the thread that waits, in one of its own, or on th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
@@ -16,7 +16,7 @@ import msgspec
 from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import InvalidResponse
 from linkspan.flows.http_messages import HttpHop, http_error, secrets_in, shown_headers, shown_url
-from linkspan.flows.state import Auth, ClientState, IdentityHeader, bearer
+from linkspan.flows.state import Auth, ClientState, bearer, names_itself
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.jsonrpc import RequestId
 from linkspan.wire.redaction import redact
@@ -154,19 +154,23 @@ class HttpRequests:
         hidden: Sequence[str] = (),
         access: RequestAccess | None = None,
         access_to: Callable[[object], RequestAccess] | None = None,
+        *,
+        finds_login: bool = False,
         person_waits: Callable[[RequestId, bool], object] | None = None,
         on_hop: Callable[[HttpHop], object] | None = None,
     ) -> None:
         """Send `headers` with every request, and the token of `auth` unless the request has an Authorization header.
 
         `hidden` are secrets of the URL, which no text may show. `access` identifies requests instead of a token; `access_to`
-        finds that of an identity that only some requests have, or that of a stored login for None, once the server asks for one.
+        finds that of an identity that only some requests have, and with `finds_login` that of a stored login, for None, once the
+        server asks for one.
         `on_hop` is called with each request that got a response, or failed.
         """
         self._hidden = hidden
         self._auth = auth
         self._access = access
         self._access_to = access_to
+        self._finds_login = finds_login
         self._person_waits = person_waits
         self._on_hop = on_hop
         self._in_the_clear = _is_in_the_clear(state.origin.url or "")
@@ -183,12 +187,13 @@ class HttpRequests:
         *,
         what: str = "a message",
         request_id: RequestId | None = None,
+        identity: Hashable = None,
     ) -> HttpFlow[Reply]:
         """Send a request, and again where it is redirected to, or was refused and can be settled; return what must be given back.
 
         Raises: HttpFailure, HttpError for a bad redirect, ClientError.
         """
-        flow = self._send(method, url, headers, body, what, request_id)
+        flow = self._send(method, url, headers, body, what, request_id, identity)
         return flow if self._on_hop is None else self._watched(flow, self._on_hop)
 
     def _watched(self, flow: HttpFlow[T], on_hop: Callable[[HttpHop], object]) -> HttpFlow[T]:
@@ -230,20 +235,26 @@ class HttpRequests:
         on_hop(hop)
 
     def _send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes, what: str, request_id: RequestId | None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        what: str,
+        request_id: RequestId | None,
+        identity: Hashable,
     ) -> HttpFlow[Reply]:
         first, status = url, 0
         access: RequestAccess | None = self._access
         find_login: Callable[[object], RequestAccess] | None = None
-        who = headers.get("authorization")
-        if type(who) is IdentityHeader and self._access_to is not None:
-            access = self._access_to(who.identity)
+        if identity is not None and self._access_to is not None:
+            access = self._access_to(identity)
             headers = {name: value for name, value in headers.items() if name != "authorization"}
-        elif who is not None:
+        elif "authorization" in headers:
             access = None
         elif self._auth is not None:
             headers = {**self._who_asks(self._auth), **headers}
-        elif access is None:
+        elif access is None and self._finds_login:
             find_login = self._access_to
         if self._in_the_clear and "authorization" in headers:
             _warn_of_plain_http(shown_url(url))
@@ -272,20 +283,18 @@ class HttpRequests:
         waits = self._person_waits
         return partial(waits, request_id) if waits is not None and request_id is not None else None
 
-    def secrets(self, more: Mapping[str, str] | None = None) -> list[str]:
-        """Return what must not be shown of the caller's headers, and of those that go with one request."""
+    def secrets(self, more: Mapping[str, str] | None = None, identity: Hashable = None) -> list[str]:
+        """Return what must not be shown of the caller's headers, and of those and the identity that go with one request."""
         found = [*secrets_in({**self._own, **self._token, **(more or {})}), *self._hidden]
-        who = (more or self._own).get("authorization")
-        if type(who) is IdentityHeader and self._access_to is not None:
-            found += self._access_to(who.identity).secrets()
+        if identity is not None and self._access_to is not None:
+            found += self._access_to(identity).secrets()
         return [*found, *self._access.secrets()] if self._access is not None else found
 
-    def sends_credentials(self, url: str, more: Mapping[str, str] | None) -> bool:
+    def sends_credentials(self, url: str, more: Mapping[str, str] | None, identity: Hashable) -> bool:
         """Return whether a request with these headers of the caller's carries a token, or the password of the URL."""
-        who = (more or {}).get("authorization", self._own.get("authorization"))
-        if who is None:
-            return self._auth is not None or bool(_credentials(url))
-        return type(who) is not IdentityHeader
+        if identity is not None:
+            return False
+        return names_itself(more) or "authorization" in self._own or self._auth is not None or bool(_credentials(url))
 
     def _shown(self, url: str) -> str:
         return redact(shown_url(url), self._hidden)
