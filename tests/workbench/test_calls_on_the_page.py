@@ -12,7 +12,7 @@ import pytest
 import linkspan
 from benches import Desk, desk
 from http_browser import chromium
-from linkspan import Server
+from linkspan import Context, Server
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[peers]'")
 
@@ -45,7 +45,10 @@ def opened(browser: Any) -> Iterator[Any]:
     yield visit
     for each in contexts:
         each.close()
-    assert complaints == []
+    refused = (
+        "the server responded with a status of 4"  # what is refused on purpose, such as a call without its secrets
+    )
+    assert [each for each in complaints if refused not in each] == []
 
 
 def choose(page: Any, name: str) -> None:
@@ -100,3 +103,80 @@ class TestWholeNumbers:
         assert len(scripts) > 8
         found = {each.name for each in scripts if re.search(r"\bJSON\.(parse|stringify)|\.json\(", each.read_text())}
         assert found == {"json.js"}
+
+
+class TestAgain:
+    """A call is made again with what the page does not have: the answers, and the secrets."""
+
+    def test_the_answers_are_used_again_where_the_person_says_so(self, opened: Any) -> None:
+        server, booked = Server("desk"), list[int]()
+
+        @server.tool(annotations={"read_only_hint": True})
+        async def book(ctx: Context) -> str:
+            booked.append(await ctx.ask("seats", int, "How many seats?"))
+            return f"{booked[-1]} seats"
+
+        with desk(server) as bench:
+            page = opened(bench)
+            choose(page, "book")
+            send(page)
+            page.locator(".asked input").fill("3")
+            page.get_by_role("button", name="Answer", exact=True).click()
+            page.locator("#work .out .good").wait_for()
+            page.locator("summary", has_text="What you answered (1)").click()
+            assert "How many seats?" in page.locator("#work .out .tree").last.inner_text()
+            page.locator("#work").get_by_role("button", name="Again, same answers").click()
+            bench.until(lambda: booked == [3, 3])
+            page.get_by_role("tab", name="History").click()
+            page.locator("#panel-History").get_by_role("button", name="Again", exact=True).first.click()
+            page.locator(".asked input").fill("4")
+            page.get_by_role("button", name="Answer", exact=True).click()
+            bench.until(lambda: booked == [3, 3, 4])
+
+    def test_a_secret_of_an_earlier_day_is_asked_for(self, opened: Any, tmp_path: Path) -> None:
+        server, entered, history = Server("desk"), list[Any](), tmp_path / "calls.jsonl"
+
+        @server.tool(annotations={"read_only_hint": True})
+        def enter(user: str, password: str) -> str:
+            entered.append((user, password))
+            return "in"
+
+        with desk(server, history=history) as bench:
+            page = opened(bench)
+            made = bench.call("enter", {"user": "ann", "password": "geheim-1"})
+            bench.until(history.exists)
+            page.get_by_role("tab", name="History").click()
+            page.locator("#panel-History").get_by_role("button", name="Again", exact=True).click()
+            bench.until(lambda: len(entered) == 2)
+            assert made["state"] == "done"
+        with desk(server, history=history) as bench:
+            page = opened(bench)
+            page.get_by_role("tab", name="History").click()
+            page.locator("#panel-History").get_by_role("button", name="Again", exact=True).first.click()
+            page.get_by_text("Secrets are not kept: give password again.").wait_for()
+            assert page.locator("#work li[data-name=user] textarea").input_value() == "ann"
+            field = page.locator("#work li[data-name=password] textarea")
+            assert field.input_value() == ""
+            assert field.evaluate("(each) => each === document.activeElement")
+            page.keyboard.type("geheim-2")
+            page.keyboard.press("Enter")
+            bench.until(lambda: len(entered) == 3)
+            assert entered == [("ann", "geheim-1")] * 2 + [("ann", "geheim-2")]
+
+    def test_a_resource_of_a_template_is_edited_in_the_form_of_the_template(self, opened: Any) -> None:
+        server = Server("tides")
+
+        @server.resource("tide://{port}")
+        def tide_of(port: str) -> str:
+            return f"high in {port}"
+
+        with desk(server) as bench:
+            page = opened(bench)
+            choose(page, "tide://{port}")
+            page.locator("#work li[data-name=port] textarea").fill("Oban")
+            send(page)
+            page.locator("#work .out", has_text="high in Oban").wait_for()
+            page.locator("#work li[data-name=port] textarea").fill("Mull")
+            page.get_by_role("tab", name="History").click()
+            page.locator("#panel-History").get_by_role("button", name="Edit").click()
+            assert page.locator("#work li[data-name=port] textarea").input_value() == "Oban"

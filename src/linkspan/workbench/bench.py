@@ -30,7 +30,7 @@ from linkspan.revisions.neutral import SAMPLE
 from linkspan.runtime.watching import Watch
 from linkspan.testing.recorder import TranscriptWriter
 from linkspan.text import clip, counted
-from linkspan.types.base import JSON, JSONObject
+from linkspan.types.base import JSONObject
 from linkspan.types.messages import (
     CreateMessageParams,
     ProgressParams,
@@ -38,15 +38,17 @@ from linkspan.types.messages import (
     ResourceTemplateReference,
 )
 from linkspan.wire.jsonrpc import encode
-from linkspan.wire.redaction import Redactor, one_line
+from linkspan.wire.redaction import REDACTED, Redactor, one_line
 from linkspan.wire.values import to_builtins
-from linkspan.workbench.code import Subject, call_as_code, with_own_names
+from linkspan.workbench.code import Subject
+from linkspan.workbench.copies import copied
 from linkspan.workbench.events import EventLog, cut
-from linkspan.workbench.exchanges import BenchCall, BenchCalls, Tap, Wanted
+from linkspan.workbench.exchanges import BenchCall, BenchCalls, GivenAnswer, Tap, Wanted
 from linkspan.workbench.history import CallHistory
 from linkspan.workbench.incoming import ServerTalk
 from linkspan.workbench.listing import ItemMark, Listing, marks, reads_only
 from linkspan.workbench.login import BenchLogins
+from linkspan.workbench.placeholders import Placeholders, has_secrets
 from linkspan.workbench.views import BenchViews
 
 _AT_ONCE: Final = 16
@@ -92,6 +94,14 @@ class TooMany(Exception):
     """More calls run than may run at once."""
 
 
+class UnknownCall(Exception):
+    """There is no such call, or it is forgotten."""
+
+
+class SecretsGone(Exception):
+    """A call of an earlier day cannot be made again as it was: its secrets were not kept."""
+
+
 class DeclaredToServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the client declares."""
 
@@ -118,7 +128,7 @@ class Bench:
         ]
         self._redactor = Redactor(secrets)
         self.events = EventLog(self._redactor)
-        self.exchanges = BenchCalls(lambda exchange: self.events.add("exchange", exchange=exchange.shown()))
+        self.exchanges = BenchCalls(lambda exchange: self.events.add("exchange", exchange=exchange.shown())["exchange"])
         self._incoming = ServerTalk(
             self.events, self.exchanges, self._redactor, lambda: self._todo.put(_RELIST), self._announce_crash
         )
@@ -207,7 +217,7 @@ class Bench:
             **self._shown,
             "changes": msgspec.to_builtins(self.changed),
             "questions": self.questions.shown(),
-            "exchanges": self.exchanges.shown(),
+            "exchanges": self.exchanges.public(),
             "declared": msgspec.to_builtins(self.declared),
             "roots": list(self._setup.roots),
             "model": self._setup.model.name if self._setup.model is not None else None,
@@ -215,15 +225,32 @@ class Bench:
             "last": self.events.last,
         }
 
-    def call(self, wanted: Wanted) -> int:
-        """Make a call in a thread of its own; return the number of its exchange. Raises: NotConfirmed, TooMany."""
+    def call(self, wanted: Wanted, reused: Sequence[GivenAnswer] = ()) -> int:
+        """Make a call in a thread of its own; return the number of its exchange.
+
+        Questions that were answered in `reused` are answered so again. Raises: NotConfirmed, TooMany.
+        """
         if wanted.again and not wanted.confirmed and not reads_only(self.listing, wanted.kind, wanted.name):
             raise NotConfirmed
         if len(self.exchanges.running()) >= _AT_ONCE:
             raise TooMany
-        exchange = self.exchanges.begin(wanted)
+        exchange = self.exchanges.begin(wanted, reused)
         self._run(self._carry_out, exchange)
         return exchange.id
+
+    def again(self, number: int, *, same_answers: bool = False, confirmed: bool = False) -> int:
+        """Make a call again, as it was; with `same_answers` only new questions are asked.
+
+        Raises: UnknownCall, SecretsGone, NotConfirmed, TooMany.
+        """
+        old = self.exchanges.get(number)
+        if old is None:
+            raise UnknownCall
+        made = Placeholders(kept=old.kept).without_secrets(old.wanted.arguments, old.wanted.arguments)
+        if has_secrets(made) or (old.kept and REDACTED in old.wanted.name):
+            raise SecretsGone
+        wanted = msgspec.structs.replace(old.wanted, again=True, confirmed=confirmed)
+        return self.call(wanted, old.answers if same_answers else ())
 
     def stop(self, number: int) -> bool:
         """Stop a call; return whether there is such a call that runs."""
@@ -275,20 +302,8 @@ class Bench:
         exchange = self.exchanges.get(number)
         if exchange is None:
             return None
-        dates = (exchange.revision, None)
-        posts = [each for each in self._incoming.hops if each.method == "POST" and each.status]
-        alike = [each.sent for each in posts if each.sent.get("mcp-method") in (exchange.method, None)]
-        none: Mapping[str, str] = {}
-        hop = next((each for each in reversed(alike) if each.get("mcp-protocol-version") in dates), none)
-        tools = self.listing.items.get("tools", ())
-        schema: JSON = next(
-            (each.get("inputSchema") for each in tools if each.get("name") == exchange.wanted.name), None
-        )
-        headers = with_own_names(hop, exchange.revision, exchange.request, schema)
-        result = None
-        with suppress(msgspec.DecodeError):
-            result = msgspec.json.decode(exchange.result) if exchange.result else None
-        return call_as_code(self._setup.subject, exchange.wanted, exchange.revision, exchange.request, headers, result)
+        roots = self._setup.roots if self.declared.roots else ()
+        return copied(self._setup.subject, exchange, self._incoming.hops, self.listing, roots, self._redactor)
 
     def forget(self) -> None:
         """Forget the calls that have ended, those of earlier days too."""
@@ -474,7 +489,7 @@ class Bench:
         self.exchanges.changed(exchange)
         if (problem := self._history.write(self.exchanges.shown)) is not None:
             self.events.add("log", source="bench", level="WARNING", text=problem)
-        self._announce("call", f"{self._call_words(exchange)}\n{exchange.report}".rstrip())
+        self._announce("call", f"{self._redactor.text(_call_words(exchange))}\n{exchange.report}".rstrip())
 
     def _result(self, client: SyncClient, exchange: BenchCall) -> tuple[bytes, bool]:
         wanted = exchange.wanted
@@ -504,14 +519,6 @@ class Bench:
         result = task.result(on_status=changed if task.id is not None else None)
         return bytes(result.raw), result.is_error
 
-    def _call_words(self, exchange: BenchCall) -> str:
-        wanted = exchange.wanted
-        given = " ".join(f"{one_line(name, 40)}={one_line(str(value), 60)}" for name, value in wanted.arguments.items())
-        ended = "error" if exchange.is_error or exchange.error else exchange.state
-        words = f"{one_line(wanted.name, 60)} {given}".strip()
-        problem = f": {clip(str(exchange.error.get('problem')), 200)}" if exchange.error else ""
-        return self._redactor.text(f"{words}: {ended}, {exchange.seconds * 1000:.0f} ms{problem}")
-
     def _announce_crash(self, exchange: BenchCall) -> None:
         self._announce("call", f"{one_line(exchange.wanted.name, 60)}\n{exchange.report}")
 
@@ -519,6 +526,16 @@ class Bench:
         thread = threading.Thread(target=target, args=arguments, name="linkspan-workbench", daemon=True)
         thread.start()
         return thread
+
+
+def _call_words(exchange: BenchCall) -> str:
+    wanted = exchange.wanted
+    arguments = wanted.arguments if wanted.kind != "resource" else {}
+    given = " ".join(f"{one_line(name, 40)}={one_line(str(value), 60)}" for name, value in arguments.items())
+    ended = "error" if exchange.is_error or exchange.error else exchange.state
+    words = f"{one_line(wanted.name, 60)} {given}".strip()
+    problem = f": {clip(str(exchange.error.get('problem')), 200)}" if exchange.error else ""
+    return f"{words}: {ended}, {exchange.seconds * 1000:.0f} ms{problem}"
 
 
 def _described(error: ClientError) -> JSONObject:

@@ -7,19 +7,22 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from linkspan.errors import RegistrationError
+from linkspan.flows import client_errors
 from linkspan.flows.http_messages import mirrored
 from linkspan.revisions import REVISIONS
 from linkspan.revisions.agreement import Agreement
 from linkspan.schema.document import header_paths
+from linkspan.text import counted
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.wire.jsonrpc import encode
-from linkspan.wire.redaction import REDACTED
-from linkspan.workbench.exchanges import Wanted
+from linkspan.wire.redaction import REDACTED, one_line
+from linkspan.workbench.exchanges import GivenAnswer, Kind
+from linkspan.workbench.placeholders import SecretText, has_secrets, python_literal, shell_json, shell_word
 
 _OWN: Final = frozenset(
     {"host", "content-length", "connection", "accept-encoding", "user-agent", "traceparent", "tracestate"}
@@ -27,6 +30,7 @@ _OWN: Final = frozenset(
 """Headers that curl sets itself, or that belong to one request only."""
 _VERBS: Final = {"tool": "call", "resource": "read", "prompt": "prompt"}
 _WIDTH: Final = 88
+_LONGEST_REMARK: Final = 80
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -41,26 +45,39 @@ class Subject(msgspec.Struct, frozen=True):
     """Names of headers that go with each request; their values are for variables of the shell."""
 
 
-def call_as_code(
-    subject: Subject,
-    wanted: Wanted,
-    revision: str,
-    request: JSONObject | None,
-    headers: Mapping[str, str],
-    result: JSONObject | None = None,
-) -> dict[str, str]:
-    """Return the code by its kind: `curl` is empty for a server that is not at a URL.
+class MadeCall(msgspec.Struct, frozen=True):
+    """A call that was made, with a `SecretText` in the place of each secret."""
 
-    `request` is the message as it was sent, with these `headers`, in which a secret is `[redacted]`.
-    """
-    pinned = revision if wanted.revision else ""
+    kind: Kind
+    name: Any
+    arguments: Any
+    revision: str
+    """The revision in which it was made."""
+    is_pinned: bool = False
+    """Whether the person chose the revision."""
+    request: Any = None
+    """The message as it was sent."""
+    headers: Mapping[str, str] = {}
+    """Those that were sent with it, in which a secret is `[redacted]`."""
+    answers: Sequence[GivenAnswer] = ()
+    roots: Sequence[str] = ()
+    """What was declared."""
+    result: JSONObject | None = None
+    error: JSONObject | None = None
+
+    @property
+    def date(self) -> str:
+        """The revision to ask for; empty where the two sides agree on one."""
+        return self.revision if self.is_pinned else ""
+
+
+def call_as_code(subject: Subject, made: MadeCall) -> dict[str, str]:
+    """Return the code by its kind: `curl` is empty for a server that is not at a URL, and where the message was not kept."""
     return {
-        "curl": as_curl(subject, request, headers, handshake=not _is_newest(revision))
-        if subject.url and request
-        else "",
-        "command": as_command(subject, wanted, pinned),
-        "python": as_python(subject, wanted, pinned),
-        "pytest": as_pytest(subject, wanted, pinned, result),
+        "curl": as_curl(subject, made) if subject.url and made.request else "",
+        "command": as_command(subject, made),
+        "python": as_python(subject, made),
+        "pytest": as_pytest(subject, made),
     }
 
 
@@ -81,23 +98,67 @@ def _is_newest(revision: str) -> bool:
     return revision in REVISIONS and REVISIONS[revision].asks_in_results
 
 
-def as_command(subject: Subject, wanted: Wanted, pinned: str) -> str:
-    """Return a line for a shell."""
+def as_command(subject: Subject, made: MadeCall) -> str:
+    """Return a line for a shell, after remarks on what it cannot do."""
     one = len(subject.words) == 1
-    given = [json.dumps(wanted.arguments, ensure_ascii=False)] if wanted.kind != "resource" and wanted.arguments else []
-    line = ["linkspan", _VERBS[wanted.kind], *(subject.words if one else ()), wanted.name, *given, *subject.options]
-    line += ["--unchecked"] if wanted.kind != "resource" else []
-    line += ["--protocol-version", pinned] if pinned else []
-    headers = "".join(f' -H "{name}: ${_variable(name)}"' for name in subject.headers)
-    return shlex.join(line) + headers + ("" if one else f" -- {shlex.join(subject.words)}")
+    words = ["linkspan", _VERBS[made.kind], *(subject.words if one else ())]
+    line = [*map(shlex.quote, words), shell_word(made.name)]
+    line += [shell_json(made.arguments)] if made.kind != "resource" and made.arguments else []
+    answers, remarks = _options_for_answers(made.answers)
+    options = [*subject.options, *(["--unchecked"] if made.kind != "resource" else [])]
+    options += ["--protocol-version", made.date] if made.date else []
+    line += [*map(shlex.quote, options), *answers]
+    line += [f'-H "{name}: ${_variable(name)}"' for name in subject.headers]
+    line += [] if one else ["--", shlex.join(subject.words)]
+    return "\n".join([*remarks, " ".join(line)])
 
 
-def as_curl(subject: Subject, request: JSONObject, headers: Mapping[str, str], *, handshake: bool) -> str:
+def _options_for_answers(answers: Sequence[GivenAnswer]) -> tuple[list[str], list[str]]:
+    """Return the options that answer the forms, and remarks on the questions that none answers.
+
+    A remark has no word of a server, and no sign that a shell takes for more than text.
+    """
+    given: dict[str, Any] = {}
+    left: list[str] = []
+    for each in answers:
+        values = each.content if each.action == "accept" and each.mode != "url" else None
+        if each.kind == "sampling":
+            left.append("# The server asks for the answer of a model, which this command cannot give.")
+        elif not values or any(_is_unsayable(name, value, given) for name, value in values.items()):
+            done = {"decline": "declined", "cancel": "cancelled"}.get(each.action, "answered")
+            left.append(f"# The server asks a question that you {done}: do so in the terminal.")
+        else:
+            given |= values
+    return [f"--answer {_answer(name, value)}" for name, value in given.items()], [*dict.fromkeys(left)]
+
+
+def _is_unsayable(name: str, value: Any, given: Mapping[str, Any]) -> bool:
+    """Return whether no option can say a value: one is for all questions with a field of that name."""
+    chosen = value if is_array(value) else []
+    return "=" in name or given.get(name, value) != value or any("," in str(each) for each in chosen)
+
+
+def _answer(name: str, value: Any) -> str:
+    if isinstance(value, SecretText):
+        return shell_word(SecretText((f"{name}={value.parts[0]}", *value.parts[1:]), value.variables))
+    if has_secrets(value):
+        return shlex.quote(f"{name}={REDACTED}")
+    chosen = value if is_array(value) else [value]
+    return shlex.quote(f"{name}={','.join(each if isinstance(each, str) else json.dumps(each) for each in chosen)}")
+
+
+def as_curl(subject: Subject, made: MadeCall) -> str:
     """Return a line for curl; for a revision with a handshake, the lines that open a session come first."""
-    sent = {name: value for name, value in headers.items() if name not in _OWN}
-    body = json.dumps(request, ensure_ascii=False)
-    if not handshake:
-        return _curl(subject.url, sent, body)
+    questions = len(made.answers)
+    asks = f"# The server asks {counted(questions, 'question')} in this call: curl shows the first and cannot answer.\n"
+    return (asks if questions else "") + _requests(subject.url, made)
+
+
+def _requests(url: str, made: MadeCall) -> str:
+    sent = {name: value for name, value in made.headers.items() if name not in _OWN}
+    body = shell_json(made.request)
+    if _is_newest(made.revision):
+        return _curl(url, sent, body)
     session = sent.pop("mcp-session-id", None)
     version = sent.get("mcp-protocol-version", "")
     first = {name: value for name, value in sent.items() if name != "mcp-protocol-version"}
@@ -108,17 +169,17 @@ def as_curl(subject: Subject, request: JSONObject, headers: Mapping[str, str], *
         "params": {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "curl", "version": "8"}},
     }
     with_session = {**sent, **({"mcp-session-id": "$SESSION"} if session else {})}
-    opened = _curl(subject.url, first, json.dumps(hello), "-si")
-    ready = _curl(subject.url, with_session, '{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+    opened = _curl(url, first, shell_json(hello), "-si")
+    ready = _curl(url, with_session, shell_json({"jsonrpc": "2.0", "method": "notifications/initialized"}))
     find = " | tr -d '\\r' | sed -n 's/^mcp-session-id: //Ip'"
-    return f"SESSION=$({opened}{find})\n{ready}\n{_curl(subject.url, with_session, body)}"
+    return f"SESSION=$({opened}{find})\n{ready}\n{_curl(url, with_session, body)}"
 
 
 def _curl(url: str, headers: Mapping[str, str], body: str, option: str = "-s") -> str:
     lines = [f"curl {option} {shlex.quote(url)}"]
     for name, value in headers.items():
         lines.append(f"-H {_header(name, value)}")
-    return " \\\n  ".join([*lines, f"-d {shlex.quote(body)}"])
+    return " \\\n  ".join([*lines, f"-d {body}"])
 
 
 def _header(name: str, value: str) -> str:
@@ -135,50 +196,56 @@ def _variable(name: str) -> str:
     return "TOKEN" if name.lower() == "authorization" else re.sub(r"\W", "_", name).upper()
 
 
-def as_python(subject: Subject, wanted: Wanted, pinned: str) -> str:
+def as_python(subject: Subject, made: MadeCall) -> str:
     """Return a program."""
-    call, shown = _call(wanted)
-    return "\n".join(
-        [
-            *_imports(subject),
-            "",
-            f"with SyncClient({_client(subject, pinned)}) as client:",
-            *_indented(f"result = {call}", 1),
-            f"    print({shown})",
-            "",
-        ]
-    )
+    shown = "result.text" if made.kind == "tool" else "result"
+    lines = [*_answers(made, 0), f"with SyncClient({_client(subject, made)}) as client:"]
+    lines += [*_indented(f"result = {_call(made)}", 1), f"    print({shown})", ""]
+    return "\n".join([*_imports(subject, made), "", *lines])
 
 
-def as_pytest(subject: Subject, wanted: Wanted, pinned: str, result: JSONObject | None) -> str:
-    """Return a test that expects what the call has returned."""
-    call, _ = _call(wanted)
-    checks: list[str] = []
-    if wanted.kind == "tool" and result is not None:
-        failed = result.get("isError") is True
-        checks.append(f"assert {'' if failed else 'not '}result.is_error")
-        texts = _texts(result.get("content"))
-        if "structuredContent" in result:
-            checks.append(f"assert result.structured == {_literal(result['structuredContent'])}")
-        elif texts and not failed:
-            checks.append(f"assert result.text == {_literal(chr(10).join(texts))}")
+def as_pytest(subject: Subject, made: MadeCall) -> str:
+    """Return a test that expects what has become of the call."""
+    name = re.sub(r"\W+", "_", str(made.name).rpartition("/")[2]).strip("_").lower() or "call"
+    if isinstance(made.name, SecretText):
+        name = "call"
+    client = f"SyncClient({_client(subject, made)}) as client"
+    lines = [*_answers(made, 1)]
+    fails = _failure(made.error) if made.error is not None else ""
+    if fails:
+        lines += [f"    with {client}:", f"        with pytest.raises({fails}) as raised:", *_indented(_call(made), 3)]
     else:
-        checks.append(
-            {"resource": "assert result.contents", "prompt": "assert result.messages"}.get(wanted.kind, "assert result")
-        )
-    name = re.sub(r"\W+", "_", wanted.name.rpartition("/")[2]).strip("_").lower() or "call"
-    return "\n".join(
-        [
-            *_imports(subject),
-            "",
-            "",
-            f"def test_{name}() -> None:",
-            f"    with SyncClient({_client(subject, pinned)}) as client:",
-            *_indented(f"result = {call}", 2),
-            *(line for each in checks for line in _indented(each, 1)),
-            "",
-        ]
-    )
+        lines += [f"    with {client}:", *_indented(f"result = {_call(made)}", 2)]
+    checks = _checks_of_error(made.error) if made.error is not None else _checks(made)
+    lines += [line for each in checks for line in _indented(each, 1)]
+    return "\n".join([*_imports(subject, made, fails), "", "", f"def test_{name}() -> None:", *lines, ""])
+
+
+def _failure(error: JSONObject) -> str:
+    """Return the class of the error that a call ended with."""
+    name = str(error.get("type"))
+    return name if isinstance(getattr(client_errors, name, None), type) else "ClientError"
+
+
+def _checks_of_error(error: JSONObject) -> list[str]:
+    code = error.get("code")
+    return [f"assert raised.value.code == {code}"] if isinstance(code, int) else []
+
+
+def _checks(made: MadeCall) -> list[str]:
+    result = made.result
+    if made.kind != "tool" or result is None:
+        expected = {"resource": "assert result.contents", "prompt": "assert result.messages"}
+        return [expected.get(made.kind, "assert result")]
+    failed = result.get("isError") is True
+    checks = [f"assert {'' if failed else 'not '}result.is_error"]
+    texts = _texts(result.get("content"))
+    if "structuredContent" in result:
+        expected_value = result["structuredContent"]
+        checks += [f"assert result.structured == {python_literal(expected_value)}"]
+    elif texts and not failed:
+        checks += [f"assert result.text == {python_literal(chr(10).join(texts))}"]
+    return checks
 
 
 def _texts(content: JSON) -> list[str]:
@@ -186,35 +253,68 @@ def _texts(content: JSON) -> list[str]:
     return [each["text"] for each in blocks if is_object(each) and isinstance(each.get("text"), str)]
 
 
-def _imports(subject: Subject) -> list[str]:
-    return [*(["import os", ""] if subject.headers else []), "from linkspan import SyncClient"]
+def _imports(subject: Subject, made: MadeCall, fails: str = "") -> list[str]:
+    given = [(each.content, each.text) for each in made.answers]
+    reads = bool(subject.headers) or has_secrets([made.name, made.arguments, given])
+    refuses = any(each.kind == "sampling" and each.action != "accept" for each in made.answers)
+    names = ", ".join(sorted({"SyncClient", *([fails] if fails else []), *(["Refused"] if refuses else [])}))
+    return [
+        *(["import os", ""] if reads else []),
+        *(["import pytest", ""] if fails else []),
+        f"from linkspan import {names}",
+    ]
 
 
-def _client(subject: Subject, pinned: str) -> str:
-    target = _literal(subject.words[0] if len(subject.words) == 1 else [*subject.words])
+def _answers(made: MadeCall, depth: int) -> list[str]:
+    """Return the answers of the person, in their order, and what takes the next one where a name is needed for it."""
+    lines: list[str] = []
+    forms = [each for each in made.answers if each.kind == "elicitation"]
+    models = [each for each in made.answers if each.kind == "sampling"]
+    if forms:
+        lines += ["answers = [", *(f"    {_form_answer(each)},{_remark(each)}" for each in forms), "]"]
+    if models:
+        said = [python_literal(each.text or "") if each.action == "accept" else "None" for each in models]
+        lines += ["said = [", *(f"    {each}," for each in said), "]"]
+    if any(each.action != "accept" for each in models):
+        gap = [""] if depth else ["", ""]
+        lines += [*gap, "def say(_: object) -> str:", "    text = said.pop(0)"]
+        lines += ["    if text is None:", "        raise Refused", "    return text", *gap]
+    elif lines and depth == 0:
+        lines.append("")
+    return [f"{'    ' * depth}{line}".rstrip() for line in lines]
+
+
+def _form_answer(answer: GivenAnswer) -> str:
+    if answer.action != "accept":
+        return "False" if answer.action == "decline" else "None"
+    return "True" if answer.mode == "url" else python_literal(answer.content or {})
+
+
+def _remark(answer: GivenAnswer) -> str:
+    """Return a comment with the question, and with what a program cannot do again."""
+    page = " (you opened a page: what you did there is not done again)" if answer.mode == "url" else ""
+    words = one_line(answer.message, _LONGEST_REMARK) + page
+    return f"  # {words}" if words else ""
+
+
+def _client(subject: Subject, made: MadeCall) -> str:
+    target = python_literal(subject.words[0] if len(subject.words) == 1 else [*subject.words])
     headers = ", ".join(f'"{name}": os.environ["{_variable(name)}"]' for name in subject.headers)
     more = [f"headers={{{headers}}}"] if headers else []
-    more += [f"protocol_version={_literal(pinned)}"] if pinned else []
+    more += [f"protocol_version={python_literal(made.date)}"] if made.date else []
+    more += [f"roots={python_literal([*made.roots])}"] if made.roots else []
+    if any(each.kind == "elicitation" for each in made.answers):
+        more.append("elicitation=lambda _: answers.pop(0)")
+    if models := [each for each in made.answers if each.kind == "sampling"]:
+        refuses = any(each.action != "accept" for each in models)
+        more.append("sampling=say" if refuses else "sampling=lambda _: said.pop(0)")
     return ", ".join([target, *more])
 
 
-def _call(wanted: Wanted) -> tuple[str, str]:
-    arguments = f", {_literal(wanted.arguments)}" if wanted.arguments and wanted.kind != "resource" else ""
-    method = {"tool": "call_tool", "resource": "read_resource", "prompt": "get_prompt"}[wanted.kind]
-    shown = "result.text" if wanted.kind == "tool" else "result"
-    return f"client.{method}({_literal(wanted.name)}{arguments})", shown
-
-
-def _literal(value: JSON) -> str:
-    """Return a value as Python, with double quotes where that is natural."""
-    if isinstance(value, str):
-        text = json.dumps(value, ensure_ascii=False)
-        return text if value.isprintable() and "\\" not in text.replace('\\"', "").replace("\\\\", "") else repr(value)
-    if is_array(value):
-        return f"[{', '.join(map(_literal, value))}]"
-    if is_object(value):
-        return f"{{{', '.join(f'{_literal(name)}: {_literal(each)}' for name, each in value.items())}}}"
-    return repr(value)
+def _call(made: MadeCall) -> str:
+    arguments = f", {python_literal(made.arguments)}" if made.arguments and made.kind != "resource" else ""
+    method = {"tool": "call_tool", "resource": "read_resource", "prompt": "get_prompt"}[made.kind]
+    return f"client.{method}({python_literal(made.name)}{arguments})"
 
 
 def _indented(line: str, depth: int) -> list[str]:

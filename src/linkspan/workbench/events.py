@@ -33,9 +33,9 @@ class EventLog:
         """The number of the latest event."""
         return self._last
 
-    def add(self, kind: str, **members: JSON) -> None:
-        """Add an event."""
-        shown = self._redactor.message({"type": kind, "at": time.time(), **members})
+    def add(self, kind: str, **members: JSON) -> JSONObject:
+        """Add an event; return what is shown of it."""
+        shown: JSONObject = self._redactor.message({"type": kind, "at": time.time(), **members})
         with self._changed:
             self._last += 1
             line = encode({"n": self._last, **shown})
@@ -44,6 +44,7 @@ class EventLog:
             while len(self._lines) > _MOST or self._bytes > _MOST_BYTES:
                 self._bytes -= len(self._lines.popleft()[1])
             self._changed.notify_all()
+        return shown
 
     def after(self, number: int, timeout: float) -> list[bytes] | None:
         """Return the events after a number as JSON; none after `timeout` seconds without any, None once the log is closed."""

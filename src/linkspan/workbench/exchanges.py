@@ -17,14 +17,18 @@ from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.methods import ITEM_METHODS, NAMED
 from linkspan.wire.framing import LineReader, TooLong
 from linkspan.wire.jsonrpc import encode
+from linkspan.wire.redaction import REDACTED
 from linkspan.workbench.events import cut_json
 
 _MOST: Final = 200
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _WHOLE: Final = 64 * 1024
 """Bytes of a result that is sent with its exchange; of a larger one the beginning is."""
+_MOST_ANSWERS: Final = 100
 _MAX_LINE: Final = 64 * 1024 * 1024
 _MAX_OPEN: Final = 1_000
+
+_OF_WANTED: Final = ("kind", "name", "arguments", "template")
 
 Kind = Literal["tool", "resource", "prompt"]
 
@@ -35,12 +39,30 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Kind
     name: str
     arguments: JSONObject = {}
+    template: str = ""
+    """Of a resource, the template that the URI was made from, with these arguments."""
     revision: str = ""
     """Empty for the one that was negotiated."""
     again: bool = False
     """Whether it repeats a call that was made: in another revision, or later."""
     confirmed: bool = False
     """Whether the person knows that it is made again."""
+
+
+class GivenAnswer(msgspec.Struct, frozen=True):
+    """What the person said to a question that the server asked in a call."""
+
+    kind: Literal["elicitation", "sampling"]
+    message: str
+    """The question."""
+    mode: str
+    """Of an elicitation, `form` or `url`; else empty."""
+    action: str
+    """`accept`, `decline` or `cancel`."""
+    content: JSON = None
+    """The values of a form."""
+    text: str | None = None
+    """What a model would have said."""
 
 
 class BenchCall(msgspec.Struct):
@@ -64,8 +86,35 @@ class BenchCall(msgspec.Struct):
     """Whether it is one of an earlier day."""
     request: JSONObject | None = None
     """The message that was sent first."""
+    answers: list[GivenAnswer] = []
+    """What the person answered, in the order of the questions."""
+    reused: list[GivenAnswer] = []
+    """Answers of the call that this one repeats, which no question has taken yet."""
     stopper: Stopper = msgspec.field(default_factory=Stopper)
     open_requests: int = 0
+
+    public: JSONObject | None = None
+    """What was shown of it last, without secrets."""
+
+    def keep_answer(self, answer: GivenAnswer) -> bool:
+        """Keep an answer for copies and repetitions of the call; return whether there is room for it."""
+        size = sum(len(msgspec.json.encode(each)) for each in (*self.answers, answer))
+        if len(self.answers) >= _MOST_ANSWERS or size > _WHOLE:
+            return False
+        self.answers.append(answer)
+        return True
+
+    def take_reused(self, kind: str, message: str, mode: str) -> GivenAnswer | None:
+        """Return the answer to the same question in the call that this one repeats; None where the person must be asked.
+
+        A page must be opened again, and what is secret may be gone.
+        """
+        for each in self.reused:
+            if (each.kind, each.message, each.mode) == (kind, message, mode):
+                self.reused.remove(each)
+                is_gone = REDACTED in msgspec.json.encode([each.content, each.text]).decode()
+                return None if is_gone or (mode == "url" and each.action == "accept") else each
+        return None
 
     @property
     def method(self) -> str:
@@ -79,6 +128,7 @@ class BenchCall(msgspec.Struct):
             "kind": self.wanted.kind,
             "name": self.wanted.name,
             "arguments": self.wanted.arguments,
+            "template": self.wanted.template,
             "began": self.began,
             "state": self.state,
             "revision": self.revision,
@@ -87,6 +137,7 @@ class BenchCall(msgspec.Struct):
             "error": self.error,
             "report": self.report,
             "task": self.task,
+            "answers": msgspec.to_builtins(self.answers),
             "kept": self.kept,
             "bytes": len(self.result),
             "tokens": round(len(self.result) / BYTES_PER_TOKEN),
@@ -99,18 +150,18 @@ class BenchCall(msgspec.Struct):
 
 
 class BenchCalls:
-    """The latest calls. `on_change` is called with each that begins, ends, or gets to be known better."""
+    """The latest calls. `on_change` gets each that begins, ends, or gets to be known better, and returns what is shown of it."""
 
-    def __init__(self, on_change: Callable[[BenchCall], object]) -> None:
+    def __init__(self, on_change: Callable[[BenchCall], JSONObject | None]) -> None:
         self._on_change = on_change
         self._lock = threading.Lock()
         self._all: dict[int, BenchCall] = {}
         self._ids = count(1)
 
-    def begin(self, wanted: Wanted) -> BenchCall:
-        """Begin a call."""
+    def begin(self, wanted: Wanted, reused: Iterable[GivenAnswer] = ()) -> BenchCall:
+        """Begin a call, in which questions may be answered as they were in another one."""
         with self._lock:
-            found = BenchCall(next(self._ids), wanted, time.time())
+            found = BenchCall(next(self._ids), wanted, time.time(), reused=[*reused])
             self._all[found.id] = found
             ended = [each for each in self._all.values() if each.state != "running"]
             spare = len(self._all) - _MOST
@@ -119,14 +170,14 @@ class BenchCalls:
                 if spare > 0 or size > _MOST_BYTES:
                     spare, size = spare - 1, size - len(each.result)
                     del self._all[each.id]
-        self._on_change(found)
+        self.changed(found)
         return found
 
     def restore(self, kept: Iterable[JSONObject]) -> None:
         """Add the calls of earlier days."""
         for each in kept:
             try:
-                wanted = msgspec.convert({name: each.get(name) for name in ("kind", "name", "arguments")}, Wanted)
+                wanted = msgspec.convert({name: each[name] for name in _OF_WANTED if name in each}, Wanted)
                 rest = msgspec.convert(each, _KeptExchange)
             except msgspec.ValidationError:
                 continue
@@ -134,13 +185,13 @@ class BenchCalls:
             result = encode(rest.result) if rest.result is not None else rest.beginning.encode()
             found = BenchCall(
                 next(self._ids), wanted, rest.began, "error" if rest.error else state, rest.revision, rest.ms / 1000,
-                result, rest.is_error, rest.error, rest.report, kept=True,
+                result, rest.is_error, rest.error, rest.report, kept=True, answers=rest.answers,
             )  # fmt: skip
             self._all[found.id] = found
 
     def changed(self, exchange: BenchCall) -> None:
         """Report that more is known of a call."""
-        self._on_change(exchange)
+        exchange.public = self._on_change(exchange)
 
     def get(self, number: int) -> BenchCall | None:
         """Return a call by its number."""
@@ -155,6 +206,11 @@ class BenchCalls:
         """Return all calls, the oldest first."""
         with self._lock:
             return [each.shown() for each in self._all.values()]
+
+    def public(self) -> list[JSONObject]:
+        """Return all calls as they were shown last, without secrets, the oldest first."""
+        with self._lock:
+            return [each.public or each.shown() for each in self._all.values()]  # one of an earlier day has none
 
     def forget(self) -> None:
         """Forget the calls that have ended."""
@@ -203,6 +259,7 @@ class _KeptExchange(msgspec.Struct):
     is_error: bool = False
     error: JSONObject | None = None
     report: str = ""
+    answers: list[GivenAnswer] = []
 
 
 class Tap:

@@ -6,24 +6,27 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from linkspan.flows.answers import Refused
 from linkspan.flows.client_errors import Change, ClientEvent, Disconnected
 from linkspan.flows.http_messages import HttpHop
-from linkspan.types.base import JSON, JSONObject
+from linkspan.text import clip
+from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import CreateMessageParams, ElicitParams, LoggingMessageParams
 from linkspan.wire.redaction import Redactor
 from linkspan.wire.reports import Report
 from linkspan.wire.values import to_builtins
 from linkspan.workbench.events import EventLog, Trickle, cut, cut_json
-from linkspan.workbench.exchanges import BenchCall, BenchCalls
+from linkspan.workbench.exchanges import BenchCall, BenchCalls, GivenAnswer
 from linkspan.workbench.questions import PersonsAnswer, Questions
 
 _HOPS: Final = 100
 _LINES: Final = 40
+_LONGEST_QUESTION: Final = 2_000
+"""Characters of what a model was asked that are kept with the answer."""
 
 
 class ServerTalk:
@@ -51,24 +54,34 @@ class ServerTalk:
 
     def elicited(self, params: ElicitParams) -> Any:
         """Let the person fill in a form, or open a page."""
-        answer = self._ask("elicitation", to_builtins(params))
+        answer = self._answer("elicitation", to_builtins(params), params.message, params.mode or "form")
         return {"accept": answer.content or {}, "decline": False}.get(answer.action)
 
     def sampled(self, params: CreateMessageParams) -> str:
         """Let the person play the model. Raises: Refused."""
-        answer = self._ask("sampling", to_builtins(params))
+        shown = to_builtins(params)
+        answer = self._answer("sampling", shown, clip(_texts_of(shown), _LONGEST_QUESTION), "")
         if answer.action != "accept":
             raise Refused
         return answer.text or ""
 
-    def _ask(self, kind: str, params: JSON) -> PersonsAnswer:
+    def _answer(self, kind: Literal["elicitation", "sampling"], params: JSON, message: str, mode: str) -> GivenAnswer:
+        """Return the answer to a question, which is kept with its call. Raises: Refused."""
         exchange: BenchCall | None = getattr(self.current, "exchange", None) or self._exchanges.only()
-        over = (
-            (lambda: exchange.state != "running" or exchange.stopper.stopped)
-            if exchange is not None
-            else (lambda: False)
-        )
-        return self.questions.ask(kind, cut_json(params), exchange.id if exchange is not None else None, over)
+        if exchange is None:
+            return _given(kind, message, mode, self.questions.ask(kind, cut_json(params), None))
+        answer = exchange.take_reused(kind, message, mode)
+        if answer is not None:
+            self._events.add("log", source="bench", level="INFO", text=f"answered as before: {cut(message)}")
+        else:
+            person = self.questions.ask(
+                kind, cut_json(params), exchange.id, lambda: exchange.state != "running" or exchange.stopper.stopped
+            )
+            answer = _given(kind, message, mode, person)
+        if not exchange.keep_answer(answer):
+            text = "an answer is not kept: there are too many, or it is too long"
+            self._events.add("log", source="bench", level="WARNING", text=text)
+        return answer
 
     def _question_changed(self, number: int, shown: JSONObject | None) -> None:
         if shown is None:
@@ -126,3 +139,17 @@ class ServerTalk:
         """Show a request over HTTP."""
         self.hops.append(hop)
         self._events.add("http", **msgspec.to_builtins(hop))
+
+
+def _given(kind: Literal["elicitation", "sampling"], message: str, mode: str, answer: PersonsAnswer) -> GivenAnswer:
+    return GivenAnswer(kind, message, mode, answer.action, answer.content, answer.text)
+
+
+def _texts_of(params: JSON) -> str:
+    """Return what a model is asked."""
+    contents = [block for each in params.get("messages") or () for block in _blocks(each.get("content"))]
+    return "\n".join(str(each["text"]) for each in contents if is_object(each) and "text" in each)
+
+
+def _blocks(content: JSON) -> list[JSON]:
+    return content if is_array(content) else [content]

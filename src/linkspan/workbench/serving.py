@@ -25,7 +25,7 @@ from linkspan.flows.answers import Refused
 from linkspan.flows.client_errors import ClientError
 from linkspan.types.base import JSON, JSONObject
 from linkspan.wire.jsonrpc import encode
-from linkspan.workbench.bench import Bench, DeclaredToServer, NotConfirmed, TooMany
+from linkspan.workbench.bench import Bench, DeclaredToServer, NotConfirmed, SecretsGone, TooMany, UnknownCall
 from linkspan.workbench.exchanges import Wanted
 from linkspan.workbench.export import transcript_of
 from linkspan.workbench.questions import PersonsAnswer
@@ -119,9 +119,27 @@ class CannotDo(Exception):
         self.status = status
 
 
+class _RepetitionAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: int
+    same_answers: bool = False
+    confirmed: bool = False
+
+
 def _call(bench: Bench, wanted: Wanted) -> JSONObject:
+    return _begun(lambda: bench.call(wanted))
+
+
+def _again(bench: Bench, wanted: _RepetitionAsked) -> JSONObject:
+    return _begun(lambda: bench.again(wanted.id, same_answers=wanted.same_answers, confirmed=wanted.confirmed))
+
+
+def _begun(begin: Callable[[], int]) -> JSONObject:
     try:
-        return {"id": bench.call(wanted)}
+        return {"id": begin()}
+    except UnknownCall:
+        raise CannotDo(404, "This call is forgotten.") from None
+    except SecretsGone:
+        raise CannotDo(410, "This call had secrets, which were not kept.") from None
     except NotConfirmed:
         raise CannotDo(409, "This tool may change something, and would be called again.") from None
     except TooMany:
@@ -192,6 +210,7 @@ def _forget(bench: Bench, _: _NoBody) -> JSONObject:
 
 _POSTS: Final[Mapping[str, tuple[type[Any], Callable[[Bench, Any], JSONObject]]]] = {
     "/api/call": (Wanted, _call),
+    "/api/again": (_RepetitionAsked, _again),
     "/api/stop": (_Numbered, _stop),
     "/api/answer": (PersonsAnswer, _answer),
     "/api/complete": (_CompletionAsked, _complete),

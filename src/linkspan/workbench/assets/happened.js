@@ -3,7 +3,7 @@
 import { folded, make, pretty } from "./elements.js";
 import { toJson } from "./json.js";
 import { ask, state, textOf } from "./state.js";
-import { compare, edit, replay } from "./work.js";
+import { compare, edit, repetitions } from "./work.js";
 
 const MOST = 500;
 const MOST_LINES = 2000; // of entries that have several
@@ -218,7 +218,7 @@ function drawHistory() {
     const pick = make("button", { type: "button", className: "small", textContent: picked === each.id ? "Compare with …" : picked ? "Compare" : "Compare …", onclick: () => pickOf(each) });
     return make("div", { className: failed ? "line bad" : "line" }, make("button", { type: "button", className: "row", onclick: () => ((state.shown = each.id), (state.compared = null), edit(each), (state.shown = each.id), document.dispatchEvent(new Event("chosen"))) },
       make("span", { className: "quiet", textContent: `${time(each.began)} ` }), make("code", { textContent: each.name.slice(0, 120) }), make("span", { className: "cost quiet", textContent: each.state === "running" ? "running" : `${each.ms} ms` }), make("span", { className: "brief quiet", textContent: given === "{}" ? "" : given.slice(0, 160) })),
-      make("div", { className: "acts" }, make("button", { type: "button", className: "small", textContent: "Again", onclick: () => replay(each) }), make("button", { type: "button", className: "small", textContent: "Edit", onclick: () => edit(each) }), pick));
+      make("div", { className: "acts" }, ...repetitions(each), make("button", { type: "button", className: "small", textContent: "Edit", onclick: () => edit(each) }), pick));
   });
   const forget = make("button", { type: "button", className: "small", textContent: "Forget all", onclick: () => confirm("Forget these calls, and those of earlier days?") && ask("forget", {}) });
   panels.History.replaceChildren(...(rows.length ? [...rows, make("div", { className: "buttons" }, forget)] : [make("p", { className: "quiet", textContent: "Calls are listed here, those of earlier days too." })]));

@@ -1,6 +1,6 @@
 // The middle pane: the form of what was chosen, what the server asks, and the result. What was typed stays when the list changes.
 
-import { folded, make, pretty } from "./elements.js";
+import { folded, isObject, make, pretty } from "./elements.js";
 import { toJson } from "./json.js";
 import { field, jsonSwitch, mistake, questionForm, rowsOf, sendOnEnter, warned } from "./forms.js";
 import { block, showContent, view } from "./results.js";
@@ -9,6 +9,7 @@ import { drawView, place } from "./views.js";
 import { ask, state, wholeResult } from "./state.js";
 
 const CALL = { tools: ["tool", "Call"], resources: ["resource", "Read"], templates: ["resource", "Read"], prompts: ["prompt", "Get"] };
+const REDACTED = "[redacted]";
 const work = make("div");
 const forms = new Map();
 const asked = make("div", { className: "questions" });
@@ -84,7 +85,7 @@ function build(kind, name, item) {
   const anyway = make("button", { type: "button", textContent: "Send anyway", hidden: true });
   const form = make("form", { noValidate: true }, rows, ...json.nodes, problem, make("div", { className: "buttons" }, go, anyway, revision));
   const say = (words) => ((problem.textContent = words), (problem.hidden = !words));
-  const send = async (extra = {}) => {
+  const send = async () => {
     say("");
     anyway.hidden = true;
     let given;
@@ -93,8 +94,8 @@ function build(kind, name, item) {
     } catch (error) {
       return say(json.problem() || error.message);
     }
-    const wanted = { kind: what, name: kind === "templates" ? filled(item.uriTemplate, given) : name, arguments: what === "resource" ? {} : given };
-    await (revision.value === "both" ? compareEras(wanted, say) : call({ ...wanted, revision: revision.value, ...extra }, say));
+    const wanted = { kind: what, name: kind === "templates" ? filled(item.uriTemplate, given) : name, arguments: kind === "resources" ? {} : given, template: kind === "templates" ? name : "" };
+    await (revision.value === "both" ? compareEras(wanted, say) : call({ ...wanted, revision: revision.value }, say));
   };
   form.onsubmit = (event) => {
     event.preventDefault();
@@ -113,7 +114,7 @@ function build(kind, name, item) {
     make("p", {}, ...hints.map(([, words]) => make("span", { className: "mark", textContent: words })), item.title ? make("span", { dir: "auto", textContent: ` ${item.title}` }) : ""),
     make("div", {}, long(item.description)), remarks(kind, name), form, ...buttons,
     folded("Definition", pretty(item)));
-  return { node, json, send };
+  return { node, json, say };
 }
 
 // What the last restart has changed of an item, and what the rules say of it.
@@ -163,15 +164,18 @@ function completions(kind, name, fields) {
 
 // A call. What may change something is called twice only if the person says so.
 
-export async function call(wanted, say = () => {}) {
+export const call = (wanted, say) => begin("call", wanted, say);
+
+async function begin(path, wanted, say = (words) => out.prepend(make("p", { className: "bad", textContent: words })), gone = say) {
   try {
-    const { id } = await ask("call", wanted);
+    const { id } = await ask(path, wanted);
     [state.shown, state.compared] = [id, null];
     drawResult();
     return id;
   } catch (error) {
+    if (error.status === 410) return void gone(error.message);
     if (error.status !== 409) return void say(error.message);
-    return confirmed(error.message) ? call({ ...wanted, confirmed: true }, say) : undefined;
+    return confirmed(error.message) ? begin(path, { ...wanted, confirmed: true }, say, gone) : undefined;
   }
 }
 
@@ -191,17 +195,33 @@ export function compare(one, other) {
   drawResult();
 }
 
-export function replay(exchange) {
-  const { kind, name, arguments: given } = exchange;
-  return call({ kind, name, arguments: given, again: true });
-}
+// A call as it was. The process has its arguments; of an earlier day, without the secrets, so that the person gives them again.
+
+export const replay = (exchange, same = false) => begin("again", { id: exchange.id, same_answers: same }, undefined, () => edit(exchange));
+
+export const repetitions = (exchange) => [["Again", false], ...(exchange.answers?.length ? [["Again, same answers", true]] : [])].map(([words, same]) =>
+  make("button", { type: "button", className: "small", textContent: words, onclick: () => replay(exchange, same) }));
 
 export function edit(exchange) {
-  const kind = { tool: "tools", prompt: "prompts", resource: itemOf("resources", exchange.name) ? "resources" : "templates" }[exchange.kind];
-  state.chosen = { kind, name: exchange.name };
+  const kind = { tool: "tools", prompt: "prompts", resource: exchange.template ? "templates" : "resources" }[exchange.kind];
+  const name = exchange.template || exchange.name;
+  state.chosen = { kind, name };
   document.dispatchEvent(new Event("chosen"));
-  const made = forms.get(toJson([kind, exchange.name]));
-  made?.json.write(exchange.arguments);
+  const made = forms.get(toJson([kind, name]));
+  if (!made) return;
+  const gone = [];
+  made.json.write(withoutGone(exchange.arguments, gone));
+  made.say(gone.length ? `Secrets are not kept: give ${gone.join(", ")} again.` : "");
+  if (gone.length) made.node.querySelector(`[data-name="${CSS.escape(gone[0].split(".")[0])}"]`)?.querySelector("input, select, textarea")?.focus();
+}
+
+// Arguments without the members in which a secret was; `gone` gets their names.
+
+function withoutGone(value, gone, path = "") {
+  if (typeof value === "string" && value.includes(REDACTED)) return void gone.push(path);
+  if (Array.isArray(value)) return value.map((each, n) => withoutGone(each, gone, `${path}.${n}`) ?? "");
+  if (!isObject(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, withoutGone(each, gone, path ? `${path}.${name}` : name)]).filter(([, each]) => each !== undefined));
 }
 
 function progress({ exchange, progress, total, message }) {
@@ -243,6 +263,8 @@ function resultOf(exchange) {
   const content = make("div");
   if (exchange.beginning) content.append(make("p", { className: "quiet", textContent: "The beginning of a large result:" }), make("pre", { tabIndex: 0, textContent: exchange.beginning }), make("button", { type: "button", textContent: "Save all of it", onclick: () => save(id) }));
   else if (result) (showContent(result, content), content.append(folded("The result as it came", pretty(result))));
+  const answers = (exchange.answers ?? []).map(({ message, action, content: values, text }) => ({ question: message, answer: action === "accept" ? (values ?? text ?? "done") : action }));
+  if (answers.length) content.append(folded(`What you answered (${answers.length})`, view(answers)));
   return [...nodes, content, actions(exchange)];
 }
 
@@ -259,13 +281,12 @@ function actions(exchange) {
   const shown = make("pre", { hidden: true, tabIndex: 0 });
   const copy = async (kind) => {
     const code = (await ask(`code?id=${exchange.id}`))[kind];
-    if (!code) return (told.textContent = "A server on stdio has no URL for curl: copy the command.");
+    if (!code) return (told.textContent = state.target?.url ? "The message of this call is not kept: call it again." : "A server on stdio has no URL for curl: copy the command.");
     [shown.textContent, shown.hidden] = [code, false];
     await navigator.clipboard.writeText(code).then(() => (told.textContent = "Copied"), () => (told.textContent = "Select and copy it below"));
   };
   const kinds = [["curl", "curl"], ["command", "command"], ["python", "Python"], ["pytest", "pytest"]];
-  return make("div", {}, make("div", { className: "buttons" }, make("button", { type: "button", className: "small", textContent: "Again", onclick: () => replay(exchange) }),
-    make("span", { className: "quiet", textContent: "Copy as" }), ...kinds.map(([key, words]) => make("button", { type: "button", className: "small", textContent: words, onclick: () => copy(key) })), told), shown);
+  return make("div", {}, make("div", { className: "buttons" }, ...repetitions(exchange), make("span", { className: "quiet", textContent: "Copy as" }), ...kinds.map(([key, words]) => make("button", { type: "button", className: "small", textContent: words, onclick: () => copy(key) })), told), shown);
 }
 
 // Questions of the server, which wait until a person answers.
