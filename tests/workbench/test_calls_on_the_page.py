@@ -83,7 +83,9 @@ class TestWholeNumbers:
             assert f"{2**64}" in shown
             page.get_by_role("tab", name="Messages").click()
             row = page.locator("#panel-Messages details", has_text="tools/call").last
-            assert row.evaluate("(each) => each.textContent").count(str(LARGE)) >= 3
+            row.locator("summary").first.click()
+            row.locator("pre").nth(1).wait_for()
+            assert row.inner_text().count(str(LARGE)) >= 3
 
             page.get_by_role("button", name="Edit as JSON").click()
             area = page.get_by_label("The arguments as JSON")
