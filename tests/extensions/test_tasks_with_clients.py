@@ -194,3 +194,48 @@ def test_a_task_that_a_client_did_not_declare_is_invalid(world: World) -> None:
         with pytest.raises(InvalidResponse, match="has the type 'task'"):
             client.call_tool("wait")
         world.go_on.set()
+
+
+def answering() -> tuple[Server, list[Any]]:
+    """Return a server whose calls one function answers, with a tool that may be a task, and what the function saw."""
+    server, seen = Server("whole"), list[Any]()
+
+    @server.define_tool("slow", input_schema={"type": "object"}, task=Task(poll=POLL))
+    def slow(arguments: dict[str, Any]) -> None:
+        raise AssertionError("only the function below answers")
+
+    @server.handler("tools/call", hold=True)
+    async def call(params: dict[str, Any], ctx: Context) -> dict[str, Any]:
+        seen.append((params["name"], ctx.task_id))
+        arguments = params.get("arguments") or {}
+        if "ask" in arguments:
+            schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+            asked = {"message": arguments["ask"], "requestedSchema": schema}
+            answer = await ctx.question("name", "elicitation/create", asked)  # type: ignore[misc]
+            arguments = answer["content"]
+        return {"content": [{"type": "text", "text": f"{arguments}"}], "_meta": {"com.example/own": 1}}
+
+    return server, seen
+
+
+def test_a_function_that_answers_calls_answers_those_that_are_tasks() -> None:
+    server, seen = answering()
+    with SyncClient(server, extensions=[Tasks()]) as client:
+        task = client.start_tool("slow", {"n": 1})
+        result = task.result(timeout=60)
+        at_once = client.call_tool("quick", {"n": 2})
+    assert task.id is not None
+    assert (result.text, result.meta) == ("{'n': 1}", {"com.example/own": 1})
+    assert at_once.text == "{'n': 2}"
+    assert seen == [("slow", task.id), ("quick", None)]
+
+
+def test_a_function_that_waits_at_its_questions_runs_again_where_the_call_is_a_task() -> None:
+    server, seen = answering()
+    with SyncClient(server, extensions=[Tasks()], elicitation=lambda _: {"name": "Ada"}) as client:
+        in_task = client.call_tool("slow", {"ask": "Your name?"}, total=60)
+        task_id = seen[0][1]
+        waiting = client.call_tool("quick", {"ask": "Your name?"})
+    assert (in_task.text, waiting.text) == ("{'name': 'Ada'}", "{'name': 'Ada'}")
+    assert seen == [("slow", task_id), ("slow", task_id), ("quick", None)]
+    assert task_id is not None

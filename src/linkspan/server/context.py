@@ -173,6 +173,11 @@ class Context(_Base[LifespanT]):
         return self._request.id
 
     @property
+    def task_id(self) -> str | None:
+        """The id of the task that this is a run of; None in any other call."""
+        return f"{self._request.id}" if self._request.is_run else None
+
+    @property
     def meta(self) -> Mapping[str, JSON]:
         """The request's whole `_meta`, with unknown members (trace context, vendor keys)."""
         raw = bytes(self._request.meta)

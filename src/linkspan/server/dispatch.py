@@ -367,10 +367,11 @@ class Dispatcher:
         asks = handler.parameters.asks
         ambient = Context.ambient
         with_context = handler.context_parameter is not None or handler.needs is not None or ambient is not None
+        holds = handler.holds and not request.is_run  # the answers of a task may come in another process
         with_context = with_context or handler.holds
         can_ask = asks or with_context
         current = self.rounds.open(request, target) if can_ask else NO_QUESTIONS
-        goes_on = handler.holds and current.held is not None
+        goes_on = holds and current.held is not None
         if asks and not goes_on:
             try:
                 arguments |= collect(asks, current, can_ask=request.peer.supports("elicitation", "form"))
@@ -394,7 +395,7 @@ class Dispatcher:
                 run = self.bind_needs(handler, handler.needs, run, request, context)
             if ambient is not None:
                 run = partial(ambient, context, run)
-            if handler.holds:
+            if holds:
                 run = self.held_calls.begin(request, current).bind(run, context)
         if handler.limited is not None:
             run = partial(handler.limited, run, request.stop)
