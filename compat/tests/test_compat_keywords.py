@@ -10,7 +10,7 @@ from compat_kit import client_of
 
 from linkspan_compat import keywords
 from linkspan_compat.errors import NotServed
-from linkspan_compat.placeholders import Record
+from linkspan_compat.fast.tasks import TaskConfig
 
 SOURCES = sorted((Path(__file__).parent.parent / "src" / "linkspan_compat").rglob("*.py"))
 SWALLOWS = {"model_dump", "model_dump_json", "model_validate", "model_copy"}
@@ -98,7 +98,6 @@ def test_all_keywords_that_are_checked_have_an_entry():
     [
         ({"auth": lambda context: False}, "scopes="),
         ({"app": object()}, "Apps"),
-        ({"task": Record(mode="required")}, "task=True"),
     ],
 )
 def test_a_tool_with_what_is_not_served_is_refused(fast, given, said):
@@ -111,21 +110,25 @@ def test_a_tool_with_what_is_not_served_is_refused(fast, given, said):
             add(lambda: "1")
     with pytest.raises(TypeError, match="unexpected keyword"):
         FastMCP("x").tool(lambda: 1, name="one", colour="red")
+    with pytest.raises(NotServed, match="task=True"):
+        FastMCP("x").prompt(lambda: "1", name="one", task=TaskConfig("required"))
 
 
 @pytest.mark.parametrize(
-    ("task", "is_said"), [(True, True), (Record(), True), (Record(mode="optional"), True), (False, False)]
+    ("task", "is_said"), [(True, True), (TaskConfig(), True), (TaskConfig("optional"), True), (False, False)]
 )
-def test_a_tool_that_may_be_a_task_runs_within_its_calls(fast, task, is_said, caplog):
+def test_prompts_and_resources_are_no_tasks(fast, task, is_said, caplog):
     from fastmcp import FastMCP
 
     keywords._said.clear()
     server = FastMCP("x")
     with caplog.at_level(logging.INFO, "linkspan.compat"):
-        server.tool(lambda: "done", name="one", task=task)
-    assert ("tool(task=...) has no effect: it runs within its calls" in caplog.text) is is_said
+        server.prompt(lambda: "done", name="one", task=task)
+        server.resource("a://b", name="two", task=task)(lambda: "done")
+    said = [each for each in ("prompt", "resource") if f"{each}(task=...) has no effect" in caplog.text]
+    assert said == (["prompt", "resource"] if is_said else [])
     with client_of(server) as client:
-        assert client.call_tool("one").text == "done"
+        assert client.read_resource("a://b").contents[0].text == "done"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +152,6 @@ def test_a_server_of_fastmcp_with_what_is_not_served_is_refused(fast, given):
     "given",
     [
         {"dereference_schemas": False},
-        {"tasks": True},
         {"sampling_handler": print},
         {"session_state_store": object()},
         {"client_log_level": "error"},

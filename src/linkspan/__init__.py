@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from linkspan.serve.stdio import StdioTransport as StdioTransport
     from linkspan.server.ambient import current_context as current_context
     from linkspan.server.asking import ask_form as ask_form
+    from linkspan.server.asking import ask_question as ask_question
     from linkspan.server.asking import ask_roots as ask_roots
     from linkspan.server.asking import ask_sampling as ask_sampling
     from linkspan.server.asking import ask_url as ask_url
@@ -251,6 +252,7 @@ __all__ = [
     "Wire",
     "__version__",
     "ask_form",
+    "ask_question",
     "ask_roots",
     "ask_sampling",
     "ask_url",
@@ -333,7 +335,7 @@ __getattr__, __dir__ = lazy_names(
         "serve.server": ("Server",),
         "serve.stdio": ("StdioTransport",),
         "server.ambient": ("current_context",),
-        "server.asking": ("ask_form", "ask_roots", "ask_sampling", "ask_url"),
+        "server.asking": ("ask_form", "ask_question", "ask_roots", "ask_sampling", "ask_url"),
         "server.configuration": ("Configuration", "configuration", "configure", "reset_configuration"),
         "server.content_blocks": ("Content", "audio", "image"),
         "server.context": ("Context", "HeldContext"),

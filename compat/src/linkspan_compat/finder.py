@@ -22,8 +22,8 @@ __all__ = ["install", "uninstall", "without"]
 
 logger = logging.getLogger("linkspan.compat")
 
-TOP: Final = ("mcp", "mcp_types", "fastmcp")
-"""The packages that are served; the types of `mcp` 2 are a package beside it."""
+TOP: Final = ("mcp", "mcp_types", "fastmcp", "fastmcp_tasks")
+"""The packages that are served; the types of `mcp` 2, and the tasks of FastMCP 4, are packages beside them."""
 
 
 _DICT: Final[Any] = vars(ModuleType)["__dict__"]

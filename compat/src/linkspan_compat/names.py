@@ -347,7 +347,7 @@ fastmcp.dependencies
     fast.dependencies: Depends CurrentContext CurrentFastMCP CurrentHeaders CurrentRequest CurrentAccessToken Progress TokenClaim
     -: CurrentDocket CurrentWorker
 fastmcp.server.elicitation
-    fast.elicitation: AcceptedElicitation DeclinedElicitation CancelledElicitation
+    server.elicitation: AcceptedElicitation DeclinedElicitation CancelledElicitation
     -: ElicitConfig get_elicitation_schema
 fastmcp.server.lifespan
     fast.lifespans: lifespan Lifespan ComposedLifespan ContextManagerLifespan
@@ -386,8 +386,12 @@ fastmcp.server.middleware.dereference
 fastmcp.server.event_store
     -: *
 fastmcp.server.tasks
-    placeholders: TaskConfig=Record
+    fast.tasks: TaskConfig TaskMeta
+    placeholders: TaskMode=AnyValue
     -: *
+fastmcp.server.tasks.config
+    fast.tasks: TaskConfig TaskMeta
+    placeholders: TaskMode=AnyValue
 fastmcp.server.sessions
     -: *
 fastmcp.server.extensions
@@ -517,8 +521,8 @@ fastmcp.utilities.json_schema_type
 fastmcp.utilities.mcp_server_config
     -: *
 fastmcp.utilities.tasks
-    placeholders: TaskConfig=Record TaskMeta=Record TaskMode=AnyValue
-    -: *
+    fast.tasks: TaskConfig TaskMeta TASKS_EXTENSION_ID DEFAULT_POLL_INTERVAL DEFAULT_POLL_INTERVAL_MS DEFAULT_TTL_MS
+    placeholders: TaskMode=AnyValue
 fastmcp.utilities.inspect
     -: *
 fastmcp.utilities.json_schema
@@ -589,6 +593,7 @@ fastmcp.client.sampling
     types: SamplingMessage SamplingParams=CreateMessageRequestParams
     -: *
 fastmcp.client.tasks
+    fast.client_tasks: Task ToolTask PromptTask ResourceTask
     -: *
 fastmcp.apps
     -: *
@@ -601,6 +606,17 @@ fastmcp.skills
 fastmcp.telemetry
     -: *
 fastmcp.decorators
+    -: *
+fastmcp_tasks
+    fast.tasks: TasksExtension
+    fast.client_tasks: ToolTask call_tool_task
+    -: *
+fastmcp_tasks.extension
+    fast.tasks: TasksExtension
+fastmcp_tasks.client
+    fast.client_tasks: ToolTask call_tool_task
+    -: *
+fastmcp_tasks.dependencies
     -: *
 """
 

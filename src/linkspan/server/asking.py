@@ -287,6 +287,11 @@ def ask_sampling(
     return InputRequest(SAMPLE, sampling_params(messages, max_tokens, more))
 
 
+def ask_question(method: str, params: Mapping[str, JSON] | None = None) -> InputRequest:
+    """Return a question for `InputRequired` in wire form, as `ctx.question` takes it. Raises: ValueError."""
+    return written_question(method, params or {})
+
+
 def ask_roots() -> InputRequest:
     """Return a question for `InputRequired`: which folders may the server look at?"""
     return InputRequest(LIST_ROOTS)

@@ -17,17 +17,21 @@ def _lowlevel(server: Any) -> Any:
     return getattr(server, "_mcp_server", server)
 
 
+def served(server: Any) -> Any:
+    """Return a server of the SDKs, or of Linkspan, as one of Linkspan."""
+    from linkspan import Server as LinkspanServer
+    from linkspan_compat.server.serving import Served
+
+    return server if isinstance(server, LinkspanServer) else Served(_lowlevel(server), lifespan=True).under
+
+
 def connects(server: Any) -> Any:
     """Return what connects a client to a server of the SDKs, or of Linkspan, in this process."""
 
     def connect(**callbacks: Any) -> Any:
         from linkspan import Client
-        from linkspan import Server as LinkspanServer
-        from linkspan_compat.server.serving import Served
 
-        if isinstance(server, LinkspanServer):
-            return Client(server, **callbacks)
-        return Client(Served(_lowlevel(server), lifespan=True).under, **callbacks)
+        return Client(served(server), **callbacks)
 
     return connect
 

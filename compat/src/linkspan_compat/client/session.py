@@ -80,6 +80,8 @@ class ClientSession(AbstractAsyncContextManager["ClientSession"]):
         self._info = client_info
         self.era: Literal["modern", "legacy"] | None = "legacy"
         """How the connection is agreed: by the handshake, without one, or as the server can (None)."""
+        self.follows_tasks = False
+        """Whether servers may make tasks of calls, which `call_tool` follows to their ends."""
         self._client: Any = None
         self._initialized: Any = None
 
@@ -100,6 +102,10 @@ class ClientSession(AbstractAsyncContextManager["ClientSession"]):
 
     def _callbacks(self) -> dict[str, Any]:
         found: dict[str, Any] = {"era": self.era, "check_output": "off", "retry": "never", "max_cached_bytes": 0}
+        if self.follows_tasks:
+            from linkspan import Tasks
+
+            found["extensions"] = [Tasks()]
         if self._timeout is not None:
             found["timeouts"] = Timeouts(call=self._timeout, list=self._timeout)
         if self._sampling is not None:
@@ -135,10 +141,11 @@ class ClientSession(AbstractAsyncContextManager["ClientSession"]):
         return _struct(answer, CreateMessageResult)
 
     async def _elicit(self, params: Any) -> Any:
+        from linkspan.types.base import unknown_members
         from linkspan.types.messages import ElicitResult
 
         kind = "ElicitRequestURLParams" if getattr(params, "mode", None) == "url" else "ElicitRequestFormParams"
-        asked = _wire(params)
+        asked = {**_wire(params), **unknown_members(params)}
         if kind == "ElicitRequestURLParams":
             asked.setdefault("elicitationId", "")  # the newest revision has none, and version 1 requires one
         answer = await self._asked(self._elicitation, kind, asked)
@@ -316,15 +323,20 @@ class ClientSession(AbstractAsyncContextManager["ClientSession"]):
     ) -> Any:
         """Call a tool."""
         check("call_tool", more, _OF_ROUNDS)
-        options: dict[str, Any] = {}
-        if read_timeout_seconds is not None:
-            options["timeout"] = seconds(read_timeout_seconds)
-        if progress_callback is not None:
-            options["on_progress"] = lambda found: progress_callback(found.progress, found.total, found.message)
-        if meta:
-            options["meta"] = meta
+        options = _call_options(read_timeout_seconds, progress_callback, meta)
         result = await _translated(self._open.call_tool(name, plain(arguments or {}), **options))
         return TYPES["CallToolResult"].model_validate_json(bytes(result.raw))
+
+    async def start_tool(
+        self, name: str, arguments: dict[str, Any] | None, timeout: Any = None, progress: Any = None, meta: Any = None
+    ) -> Any:
+        """Call a tool of which the server may make a task, and return the task of Linkspan at once."""
+        options = _call_options(timeout, progress, meta)
+        return await _translated(self._open.start_tool(name, plain(arguments or {}), **options))
+
+    def task(self, task_id: str) -> Any:
+        """Return a task of Linkspan by its id."""
+        return self._open.task(task_id)
 
     async def read_resource(self, uri: Any, **more: Any) -> Any:
         """Read a resource."""
@@ -353,6 +365,18 @@ class ClientSession(AbstractAsyncContextManager["ClientSession"]):
 
 _OF_ROUNDS: Final = "meta input_responses request_state allow_input_required allow_claimed"
 """Keywords of requests that version 2 has for several rounds."""
+
+
+def _call_options(timeout: Any, progress: Any, meta: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the options of a call for a client of Linkspan."""
+    found: dict[str, Any] = {}
+    if timeout is not None:
+        found["timeout"] = seconds(timeout)
+    if progress is not None:
+        found["on_progress"] = lambda seen: progress(seen.progress, seen.total, seen.message)
+    if meta:
+        found["meta"] = meta
+    return found
 
 
 def _page(cursor: Any, params: Any) -> dict[str, Any]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import keyword
+import sys
 from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Literal, Self
 
 from linkspan_compat.client.client2 import era_of
 from linkspan_compat.client.ends import End
 from linkspan_compat.client.session import ClientSession, seconds
-from linkspan_compat.errors import ToolError
+from linkspan_compat.errors import MCPError, ToolError
+from linkspan_compat.fast.client_tasks import PromptTask, ResourceTask, ToolTask, shown
 from linkspan_compat.fast.transports import infer_transport
 from linkspan_compat.flavours import fast_version
 from linkspan_compat.keywords import check
 from linkspan_compat.protocol.current import TYPES
+from linkspan_compat.server.requests import plain
 
 __all__ = ["CallToolResult", "Client", "ElicitResult", "LogMessage"]
 
@@ -88,6 +91,8 @@ class Client:
         self._logs, self._messages, self._progress = log_handler, message_handler, progress_handler
         self._timeout, self._info = timeout, client_info
         self._session: ClientSession | None = None
+        self._second: ClientSession | None = None
+        self._may_have_tasks = True
         self._depth = 0
         self._schemas: dict[str, Any] = {}
 
@@ -96,20 +101,7 @@ class Client:
     async def __aenter__(self) -> Self:
         self._depth += 1
         if self._session is None:
-            end = End(self.transport.connect, type(self.transport).__name__)
-            session = ClientSession(
-                end,
-                end,
-                read_timeout_seconds=self._timeout,
-                sampling_callback=self._sample if self._sampling is not None else None,
-                elicitation_callback=self._elicit if self._elicitation is not None else None,
-                list_roots_callback=self._list_roots if self._roots is not None else None,
-                logging_callback=self._log if self._logs is not None else None,
-                message_handler=self._messages,
-                client_info=self._info,
-                sampling_capabilities=self._sampling_capabilities,
-            )
-            session.era = self._era
+            session = self._new_session(self.transport.connect, self._era)
             if (prepare := getattr(getattr(self.transport, "auth", None), "prepare", None)) is not None:
                 await prepare()
             await session.__aenter__()
@@ -124,6 +116,43 @@ class Client:
             self._session = session
         return self
 
+    def _new_session(self, connect: Any, era: Literal["modern", "legacy"] | None) -> ClientSession:
+        end = End(connect, type(self.transport).__name__)
+        session = ClientSession(
+            end,
+            end,
+            read_timeout_seconds=self._timeout,
+            sampling_callback=self._sample if self._sampling is not None else None,
+            elicitation_callback=self._elicit if self._elicitation is not None else None,
+            list_roots_callback=self._list_roots if self._roots is not None else None,
+            logging_callback=self._log if self._logs is not None else None,
+            message_handler=self._messages,
+            client_info=self._info,
+            sampling_capabilities=self._sampling_capabilities,
+        )
+        session.era = era
+        session.follows_tasks = era == "modern" or (era is None and "fastmcp_tasks" in sys.modules)
+        return session
+
+    async def _task_session(self) -> ClientSession | None:
+        """Return the session that tasks are begun in; None where the server has none, or would be another process.
+
+        Tasks need a connection without a handshake: where this client has a handshake, that is a second one.
+        """
+        if self.session.follows_tasks:
+            return self._session
+        if self._second is None and self._may_have_tasks and self.transport.can_connect_again:
+            session = self._new_session(self.transport.connect_again, "modern")
+            await session.__aenter__()
+            try:
+                await session.initialize()
+            except MCPError:  # the server has handshakes only
+                await session.__aexit__(None, None, None)
+                self._may_have_tasks = False
+            else:
+                self._second = session
+        return self._second
+
     async def __aexit__(self, *_: object) -> None:
         self._depth -= 1
         if self._depth <= 0:
@@ -131,16 +160,18 @@ class Client:
 
     async def close(self) -> None:
         """Close the connection."""
-        session, self._session, self._depth = self._session, None, 0
-        if session is not None:
-            await session.__aexit__(None, None, None)
+        sessions = (self._second, self._session)
+        self._session, self._second, self._depth, self._may_have_tasks = None, None, 0, True
+        for each in sessions:
+            if each is not None:
+                await each.__aexit__(None, None, None)
 
     def new(self) -> Client:
         """Return a client of the same target with a connection of its own."""
         import copy
 
         made = copy.copy(self)
-        made._session, made._depth = None, 0
+        made._session, made._second, made._depth = None, None, 0
         return made
 
     @property
@@ -254,10 +285,11 @@ class Client:
         """Return a page of prompts."""
         return await self.session.list_prompts(cursor)
 
-    async def read_resource(self, uri: Any, **more: Any) -> list[Any]:
-        """Return the contents of a resource."""
-        check("read_resource", more, _UNREAD)
-        return list((await self.session.read_resource(uri)).contents)
+    async def read_resource(self, uri: Any, **more: Any) -> Any:
+        """Return the contents of a resource; with `task=True`, as a `ResourceTask` that is at its end."""
+        is_task = _takes_task("read_resource", more)
+        found = list((await self.session.read_resource(uri)).contents)
+        return ResourceTask(immediate_result=found) if is_task else found
 
     async def read_resource_mcp(self, uri: Any, **more: Any) -> Any:
         """Return the whole result of a read."""
@@ -265,12 +297,13 @@ class Client:
         return await self.session.read_resource(uri)
 
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None, **more: Any) -> Any:
-        """Get a prompt; arguments that are no texts are written as JSON."""
-        check("get_prompt", more, _UNREAD)
+        """Get a prompt; arguments that are no texts are written as JSON. With `task=True`, as a task that is at its end."""
+        is_task = _takes_task("get_prompt", more)
         from linkspan_compat.fast.tools import as_text
 
         given = {key: value if isinstance(value, str) else as_text(value) for key, value in (arguments or {}).items()}
-        return await self.session.get_prompt(name, given or None)
+        found = await self.session.get_prompt(name, given or None)
+        return PromptTask(immediate_result=found) if is_task else found
 
     get_prompt_mcp = get_prompt
 
@@ -304,32 +337,100 @@ class Client:
         raise_on_error: bool = True,
         meta: dict[str, Any] | None = None,
         **more: Any,
-    ) -> CallToolResult:
-        """Call a tool. Raises: ToolError where it fails, unless that is not wanted."""
+    ) -> Any:
+        """Call a tool; with `task=True`, return a `ToolTask` at once. Raises: ToolError where it fails, unless not wanted."""
+        if more.pop("task", False):
+            check("call_tool", {**more, "task_id": None, "ttl": None}, _UNREAD)
+            return await self.started(
+                name,
+                arguments,
+                timeout=timeout,
+                progress=progress_handler,
+                raise_on_error=raise_on_error,
+                meta=meta,
+            )
         check("call_tool", more, _UNREAD)
         found = await self.call_tool_mcp(name, arguments, progress_handler, timeout, meta)
-        structured = found.structured_content
-        result = CallToolResult(found.content, structured, found.meta, is_error=bool(found.is_error))
-        if result.is_error:
-            if raise_on_error:
-                raise ToolError(found.content[0].text if found.content and hasattr(found.content[0], "text") else "")
-            return result
-        if structured is not None:
-            if name not in self._schemas:
-                await self.list_tools()
-            schema = self._schemas.get(name)
-            if schema is None:
-                result.data = structured
-            elif schema.get("x-fastmcp-wrap-result") or list(schema.get("properties", ())) == ["result"]:
-                inner = {**schema["properties"]["result"], "$defs": schema.get("$defs", {})}
-                result.data = _typed(inner, structured.get("result"), inner)
-            else:
-                result.data = _typed(schema, structured, schema)
+        result = await self.result_of(name, found)
+        if result.is_error and raise_on_error:
+            raise ToolError(found.content[0].text if found.content and hasattr(found.content[0], "text") else "")
         return result
 
+    async def result_of(self, name: str, found: Any) -> CallToolResult:
+        """Return what a call of a tool gave, with `data` as its output schema says."""
+        structured = found.structured_content
+        result = CallToolResult(found.content, structured, found.meta, is_error=bool(found.is_error))
+        if result.is_error or structured is None:
+            return result
+        if name not in self._schemas:
+            await self.list_tools()
+        schema = self._schemas.get(name)
+        if schema is None:
+            result.data = structured
+        elif schema.get("x-fastmcp-wrap-result") or list(schema.get("properties", ())) == ["result"]:
+            inner = {**schema["properties"]["result"], "$defs": schema.get("$defs", {})}
+            result.data = _typed(inner, structured.get("result"), inner)
+        else:
+            result.data = _typed(schema, structured, schema)
+        return result
 
-_UNREAD = "version task task_id ttl meta"
-"""Keywords of requests that are refused."""
+    # Tasks.
+
+    async def started(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        timeout: Any = None,
+        progress: Any = None,
+        raise_on_error: bool = True,
+        meta: dict[str, Any] | None = None,
+    ) -> ToolTask:
+        """Call a tool, as a task if its server makes one of the call."""
+        progress = progress or self._progress
+        session = await self._task_session()
+        if session is None:
+            found = await self.call_tool_mcp(name, arguments, progress, timeout, meta)
+        else:
+            task = await session.start_tool(name, arguments, timeout, progress, meta)
+            if task.id is not None:
+                return ToolTask(self, name, task, raise_on_error=raise_on_error)
+            found = TYPES["CallToolResult"].model_validate_json(bytes((await task.result()).raw))
+        return ToolTask(self, name, immediate_result=await self.result_of(name, found), raise_on_error=raise_on_error)
+
+    async def _task(self, task_id: str) -> Any:
+        session = await self._task_session()
+        if session is None:
+            raise MCPError(-32602, f"Unknown task: {task_id}")
+        return session.task(task_id)
+
+    async def get_task_status(self, task_id: str) -> Any:
+        """Return the state of a task. Raises: ClientError."""
+        return shown(await (await self._task(task_id)).status())
+
+    async def get_task_result(self, task_id: str) -> Any:
+        """Wait for the end of a task, and return the result of its tool as JSON. Raises: ClientError."""
+        found = await (await self._task(task_id)).result()
+        result: dict[str, Any] = plain(TYPES["CallToolResult"].model_validate_json(bytes(found.raw)))
+        result.pop("resultType", None)  # of a revision that these versions do not speak
+        return result
+
+    async def cancel_task(self, task_id: str) -> Any:
+        """Ask the server to end a task, and return its state. Raises: ClientError."""
+        task = await self._task(task_id)
+        await task.cancel()
+        return await self.get_task_status(task_id)
+
+
+_UNREAD = "version task_id ttl meta"
+"""Keywords of requests that are refused; those of a task are not read, for the server decides on both."""
+
+
+def _takes_task(owner: str, given: dict[str, Any]) -> bool:
+    """Return whether a request may be a task, and check its other keywords."""
+    is_task = bool(given.pop("task", False))
+    check(owner, {**given, "task_id": None, "ttl": None} if is_task else given, _UNREAD)
+    return is_task
 
 
 def _type_of(schema: dict[str, Any], name: str) -> Any:

@@ -91,7 +91,12 @@ class Context:
     @property
     def is_background_task(self) -> bool:
         """Whether this is a task."""
-        return False
+        return self.task_id is not None
+
+    @property
+    def task_id(self) -> str | None:
+        """The id of the task; None in a call that is none."""
+        return self._request.under.task_id if self._request is not None and self._request.under is not None else None
 
     @property
     def input_responses(self) -> Any:
@@ -198,18 +203,11 @@ class Context:
 
     async def elicit(self, message: str, response_type: Any = None, **more: Any) -> Any:
         """Ask the user for a value of a type."""
-        from linkspan_compat.fast.elicitation import (
-            AcceptedElicitation,
-            CancelledElicitation,
-            DeclinedElicitation,
-            Form,
-        )
+        from linkspan_compat.fast.elicitation import Form
+        from linkspan_compat.server.elicitation import outcome_of
 
         form = Form(more.get("schema", response_type))
-        answer = await self.session.elicit_form(message, form.schema)
-        if answer.action == "accept":
-            return AcceptedElicitation(form.read(answer.content))
-        return DeclinedElicitation() if answer.action == "decline" else CancelledElicitation()
+        return outcome_of(await self.session.elicit_form(message, form.schema), form.read)
 
     async def elicit_url(self, message: str, url: str, elicitation_id: str | None = None) -> Any:
         """Ask the user to open a page."""

@@ -5,36 +5,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import typing
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, create_model
 
-__all__ = ["AcceptedElicitation", "CancelledElicitation", "DeclinedElicitation", "Form"]
+from linkspan_compat.server.elicitation import form_schema
 
-T = TypeVar("T")
-
-
-@dataclass
-class AcceptedElicitation(Generic[T]):
-    """The user answered."""
-
-    data: T
-    action: Literal["accept"] = "accept"
-
-
-@dataclass
-class DeclinedElicitation:
-    """The user does not want to."""
-
-    action: Literal["decline"] = "decline"
-
-
-@dataclass
-class CancelledElicitation:
-    """The user closed the form."""
-
-    action: Literal["cancel"] = "cancel"
+__all__ = ["Form"]
 
 
 class Form:
@@ -69,15 +46,7 @@ class Form:
             self.wraps = True
             response_type = create_model("ScalarElicitationType", value=(response_type, ...))
         self._adapter = TypeAdapter(response_type)
-        from linkspan_compat.server.elicitation import form_schema
-
-        class _Shaped:
-            @staticmethod
-            def model_json_schema() -> dict[str, Any]:
-                assert self._adapter is not None
-                return self._adapter.json_schema()
-
-        self.schema = form_schema(_Shaped)
+        self.schema = form_schema(self._adapter.json_schema())
         if self.schema.get("type") != "object":
             raise TypeError(
                 f"A form cannot ask for {response_type!r}: use a scalar, an enum, a dataclass or a model of these."

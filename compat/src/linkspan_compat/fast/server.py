@@ -26,6 +26,7 @@ from linkspan_compat.fast.middleware import MiddlewareContext
 from linkspan_compat.fast.prompts import FunctionPrompt, Prompt
 from linkspan_compat.fast.resources import Resource, ResourceTemplate, of_function
 from linkspan_compat.fast.settings import settings
+from linkspan_compat.fast.tasks import TasksExtension
 from linkspan_compat.fast.tools import BodyError, FunctionTool, Marked, Tool, ToolResult
 from linkspan_compat.flavours import fast_version
 from linkspan_compat.keywords import check
@@ -119,6 +120,8 @@ class FastMCP(Generic[LifespanT]):
         self._experimental = more.pop("experimental_capabilities", None) or {}
         if (level := more.pop("log_level", None)) is not None:
             logging.getLogger("fastmcp").setLevel(level)
+        self._tasks_by_default = bool(more.pop("tasks", None))
+        self._task_options: dict[str, Any] = {}
         check("FastMCP", more, _UNREAD)
         self._strict = settings.strict_input_validation if strict_input_validation is None else strict_input_validation
         self._mask = settings.mask_error_details if mask_error_details is None else mask_error_details
@@ -146,6 +149,7 @@ class FastMCP(Generic[LifespanT]):
         self._mcp_server.shown_version = self._shown_version  # type: ignore[method-assign]
         self._mcp_server.capabilities = self._capabilities  # type: ignore[method-assign, assignment]
         self._mcp_server.failed = self._failed  # type: ignore[method-assign]
+        self._mcp_server.task_tools = self._task_tools  # type: ignore[method-assign]
         self._register()
         for each in tools or ():
             self.add_tool(each)
@@ -257,6 +261,8 @@ class FastMCP(Generic[LifespanT]):
     def _made_tool(self, function: Any, **described: Any) -> FunctionTool:
         if self._serializer is not None:
             described.setdefault("serializer", self._serializer)
+        if described.get("task") is None and self._tasks_by_default:
+            described["task"] = True
         return FunctionTool(function, **described)
 
     def tool(self, name_or_fn: Any = None, *, name: str | None = None, **described: Any) -> Any:
@@ -391,6 +397,23 @@ class FastMCP(Generic[LifespanT]):
     def as_proxy(cls, backend: Any, **options: Any) -> Any:
         """Return a server that asks another one for everything."""
         return create_proxy(backend, **options)
+
+    def add_extension(self, extension: Any) -> None:
+        """Serve tasks, where the extension is that of tasks. Raises: NotServed for any other."""
+        if not isinstance(extension, TasksExtension):
+            raise NotServed(
+                f"add_extension({type(extension).__name__}) is not served by linkspan-compat; write for Linkspan: "
+                "Server(name, extensions=[...])"
+            )
+        self._task_options = extension.options()
+
+    def _task_tools(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the tools that may run as tasks with their settings, and what a server of Linkspan needs for them."""
+        found = {each.key: each.task_config.settings() for each in self._tools.values() if _may_be_task(each)}
+        for mount in self._mounts:
+            inner, _ = mount.server._task_tools()
+            found |= {mount.outer("tools", name): settings for name, settings in inner.items()}
+        return found, self._task_options if found else {}
 
     def add_provider(self, provider: Any, namespace: str = "") -> None:
         """Refuse what is written otherwise here."""
@@ -823,12 +846,16 @@ class FastMCP(Generic[LifespanT]):
 _OF_OLD = ("tools", "resources", "prompts")
 """What version 2 had a rule of its own for, where a name is there twice."""
 _UNREAD = (
-    "providers transforms dereference_schemas list_page_size tool_transformations include_fastmcp_meta tasks debug "
+    "providers transforms dereference_schemas list_page_size tool_transformations include_fastmcp_meta debug "
     "sampling_handler sampling_handler_behavior session_state_store client_log_level resource_security "
     "request_state_security cache_ttl cache_scope"
 )
 """Keywords that are refused, or have no effect."""
 _HTTP_SETTINGS = ("host", "port", "sse_path", "message_path", "streamable_http_path", "json_response", "stateless_http")
+
+
+def _may_be_task(tool: Tool) -> bool:
+    return tool.task_config.supports_tasks()
 
 
 def _renamed(mount: _Mount, kind: str, component: Any) -> Any:

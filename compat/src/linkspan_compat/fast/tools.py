@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from linkspan_compat.errors import MCPError, ToolError, ValidationError
 from linkspan_compat.fast.schemas import dereferenced
+from linkspan_compat.fast.tasks import TaskConfig, config_of, note_task
 from linkspan_compat.flavours import fast_version
-from linkspan_compat.keywords import check, refusal, without_effect
+from linkspan_compat.keywords import check
 from linkspan_compat.protocol.current import TYPES
 from linkspan_compat.server.components import in_thread, is_async_callable, present
 
@@ -53,7 +54,7 @@ class Component:
         ]:
             setattr(self, each, more.pop(each))  # a member of a class of the program's
         if (task := more.pop("task", None)) is not None:
-            _note_task(self.noun, task)
+            note_task(self.noun, task)
         check(self.noun, more, "app auth security")
         self.title = described.get("title")
         self.description = described.get("description")
@@ -101,17 +102,6 @@ class Component:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
-
-
-def _note_task(noun: str, task: Any) -> None:
-    """Say that it runs within its calls, where a client could have had a task. Raises: NotServed where it must have one."""
-    mode = (
-        ("optional" if task else "forbidden") if isinstance(task, bool) else getattr(task, "mode", None) or "optional"
-    )
-    if mode == "required":
-        raise refusal(noun, "task")
-    if mode == "optional":
-        without_effect(noun, "task", "it runs within its calls, as for a client without tasks")
 
 
 def name_of(function: Any, name: str | None) -> str:
@@ -343,12 +333,14 @@ class Tool(Component):
     """A tool: `run` does its work."""
 
     noun = "tool"
+    task_config = TaskConfig("forbidden")
     return_type: Any = Any
     output_schema: Any = None
     parameters: dict[str, Any]
 
     def __init__(self, name: str | None = None, parameters: dict[str, Any] | None = None, **described: Any) -> None:
         output_schema = described.pop("output_schema", ...)
+        self.task_config = config_of(described.pop("task", None))
         self._describe(name or type(self).__name__, described, "timeout serializer")
         if parameters is not None:
             self.parameters = parameters
@@ -456,6 +448,8 @@ class FunctionTool(Tool):
         self._exclude: list[str] = list(described.get("exclude_args") or ())
         self._serializer = described.get("serializer")
         chosen = described.pop("output_schema", ...)
+        self.task_config = config_of(described.pop("task", None))
+        self.task_config.validate_function(fn, name_of(fn, name))
         self._describe(name_of(fn, name), described, "timeout run_in_thread exclude_args serializer parameters")
         if chosen is not ... and type(chosen).__name__ != "NotSetT":
             self.output_schema = None if chosen is False else chosen

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from linkspan_compat.client.memory import connects
+from linkspan_compat.client.memory import served
 from linkspan_compat.errors import NotServed
 from linkspan_compat.keywords import check
 
@@ -35,6 +35,13 @@ class ClientTransport:
     def connect(self, **callbacks: Any) -> Any:
         """Return a client of Linkspan."""
         raise NotServed(f"{type(self).__name__} is not served by linkspan-compat; write for Linkspan: Client(target)")
+
+    can_connect_again = False
+    """Whether a second client reaches the same server, and not another process."""
+
+    def connect_again(self, **callbacks: Any) -> Any:
+        """Return a second client of Linkspan, while there is a first."""
+        return self.connect(**callbacks)
 
 
 class StdioTransport(ClientTransport):
@@ -132,6 +139,8 @@ def _of_uv(more: dict[str, Any], flags: Mapping[str, str]) -> list[str]:
 class StreamableHttpTransport(ClientTransport):
     """A URL."""
 
+    can_connect_again = True
+
     def __init__(
         self,
         url: Any,
@@ -158,6 +167,8 @@ class StreamableHttpTransport(ClientTransport):
 class SSETransport(StreamableHttpTransport):
     """A URL of the transport of 2024."""
 
+    can_connect_again = False
+
     def __init__(self, *args: Any, sse_read_timeout: Any = None, **more: Any) -> None:
         super().__init__(*args, **more)
         self.read_timeout = sse_read_timeout
@@ -180,13 +191,23 @@ class SSETransport(StreamableHttpTransport):
 class FastMCPTransport(ClientTransport):
     """A server in this process."""
 
+    can_connect_again = True
+
     def __init__(self, mcp: Any, raise_exceptions: bool = False) -> None:
         check("FastMCPTransport", {"raise_exceptions": raise_exceptions}, "raise_exceptions")
         self.server = mcp
+        self._served: Any = None
 
     def connect(self, **callbacks: Any) -> Any:
         """Return a client of it."""
-        return connects(self.server)(**callbacks)
+        self._served = served(self.server)
+        return self.connect_again(**callbacks)
+
+    def connect_again(self, **callbacks: Any) -> Any:
+        """Return a second client of the same server."""
+        from linkspan import Client
+
+        return Client(self._served, **callbacks)
 
 
 class MCPConfigTransport(ClientTransport):
@@ -207,6 +228,15 @@ class MCPConfigTransport(ClientTransport):
     def connect(self, **callbacks: Any) -> Any:
         """Return a client of it."""
         return self.transport.connect(**callbacks)
+
+    @property
+    def can_connect_again(self) -> bool:  # type: ignore[override]
+        """Whether a second client reaches the same server, and not another process."""
+        return self.transport.can_connect_again
+
+    def connect_again(self, **callbacks: Any) -> Any:
+        """Return a second client of the same server."""
+        return self.transport.connect_again(**callbacks)
 
 
 def _together(transports: Mapping[str, ClientTransport], is_prefixed: bool) -> Any:

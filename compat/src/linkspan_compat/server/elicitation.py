@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar, Union
 
@@ -52,23 +53,28 @@ ElicitationResult = Union[AcceptedElicitation[T], DeclinedElicitation, Cancelled
 
 async def elicit_with_validation(session: Any, message: str, schema: Any, related_request_id: Any = None) -> Any:
     """Ask with the schema of a model, and read the answer as that model. Raises: TypeError; pydantic.ValidationError."""
-    answer = await session.elicit_form(message, form_schema(schema))
-    if answer.action == "accept":
-        return AcceptedElicitation(schema.model_validate(answer.content or {}))
-    return DeclinedElicitation() if answer.action == "decline" else CancelledElicitation()
+    answer = await session.elicit_form(message, form_schema(schema.model_json_schema()))
+    return outcome_of(answer, schema.model_validate)
 
 
-async def elicit_url(session: Any, message: str, url: str, elicitation_id: str, related_request_id: Any = None) -> Any:
+async def elicit_url(
+    session: Any, message: str, url: str, elicitation_id: str | None = None, related_request_id: Any = None
+) -> Any:
     """Ask the user to open a page."""
     answer = await session.elicit_url(message, url, elicitation_id)
+    return AcceptedUrlElicitation() if answer.action == "accept" else outcome_of(answer)
+
+
+def outcome_of(answer: Any, read: Callable[[Any], Any] = dict) -> Any:
+    """Return what came of a question: what `read` makes of the content, where the user accepted."""
     if answer.action == "accept":
-        return AcceptedUrlElicitation()
+        return AcceptedElicitation(read(answer.content or {}))
     return DeclinedElicitation() if answer.action == "decline" else CancelledElicitation()
 
 
-def form_schema(model: Any) -> dict[str, Any]:
-    """Return the schema of a form: a model of plain values. Raises: TypeError for any other."""
-    schema: dict[str, Any] = model.model_json_schema()
+def form_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a form: of a model of plain values. Raises: TypeError for any other."""
+    schema = dict(schema)
     definitions = schema.pop("$defs", {})
     for name, each in schema.get("properties", {}).items():
         schema["properties"][name] = found = _plain(each, definitions)

@@ -332,6 +332,10 @@ class Server(Generic[LifespanResultT, RequestT]):
             return self.version or ""
         return SDK_VERSIONS["mcp 1"]
 
+    def task_tools(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the tools that may run as tasks with their settings, and what a server of Linkspan needs for them: none here."""
+        return {}, {}
+
     def failed(self, error: Exception) -> RemoteProtocolError:
         """Return the answer to a request whose handler failed."""
         logger.exception("a handler failed", exc_info=error)

@@ -146,7 +146,7 @@ class RequestContext:
     def input_responses(self) -> Any:
         """The answers of the client to an `InputRequiredResult`, by their keys; None in the first round."""
         found = self.required.input_responses
-        return dict(found) if found else None
+        return {key: _answer(each) for key, each in found.items()} if found else None
 
     @property
     def request_state(self) -> str | None:
@@ -160,6 +160,16 @@ class RequestContext:
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to a client that asked for it."""
         self.required.progress(progress, total, message)
+
+
+def _answer(found: Any) -> Any:
+    """Return an answer of the client as a model; which one, its members tell."""
+    if "action" in found:
+        return TYPES["ElicitResult"].model_validate(found)
+    if "roots" in found:
+        return TYPES["ListRootsResult"].model_validate(found)
+    is_many = isinstance(found.get("content"), list)
+    return TYPES["CreateMessageResultWithTools" if is_many else "CreateMessageResult"].model_validate(found)
 
 
 class HttpRequest:
@@ -344,7 +354,9 @@ class ServerSession:
         self, message: str, url: str, elicitation_id: str | None = None, related_request_id: Any = None
     ) -> Any:
         """Ask the user to open a page."""
-        params = {"mode": "url", "message": message, "url": url, "elicitationId": elicitation_id or ""}
+        params: dict[str, Any] = {"mode": "url", "message": message, "url": url}
+        if elicitation_id:
+            params["elicitationId"] = elicitation_id
         return TYPES["ElicitResult"].model_validate(await ask(self._request, "elicitation/create", params))
 
     async def send_ping(self) -> Any:

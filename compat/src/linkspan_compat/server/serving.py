@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from linkspan import Configuration, RemoteProtocolError
+from linkspan import Configuration, InputRequired, RemoteProtocolError
 from linkspan import Context as LinkspanContext
 from linkspan import Server as LinkspanServer
 from linkspan_compat.errors import MCPError
@@ -33,6 +33,16 @@ def encoded(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value, enc_hook=_as_plain))
 
 
+def asked_by(found: Any) -> InputRequired:
+    """Return an `InputRequiredResult` as Linkspan has it. Raises: ValueError for a question that is none."""
+    from linkspan import ask_question
+    from linkspan_compat.server.requests import plain
+
+    questions = plain(found).get("inputRequests") or {}
+    requests = {key: ask_question(each.get("method", ""), each.get("params")) for key, each in questions.items()}
+    return InputRequired(requests, found.request_state)
+
+
 def _as_plain(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -48,7 +58,10 @@ class Served:
         """`options` are the InitializationOptions that the program passed; `lifespan` lets Linkspan open the lifespan."""
         self.server = server
         self.lifespan_context: Any = None
-        more: dict[str, Any] = {"auth": auth} if auth is not None else {}
+        task_tools, of_tasks = server.task_tools()
+        more: dict[str, Any] = dict(of_tasks)
+        if auth is not None:
+            more["auth"] = auth
         if lifespan:
             more["lifespan"] = self._lifespan
         capabilities = (
@@ -74,6 +87,8 @@ class Served:
                 self.under.handler(method, hold=method in _ASKING)(self._answers(method))
             else:
                 self.under.define_custom_method(method, self._answers_custom(method))
+        for name, settings in task_tools.items():
+            self.under.define_tool(name, handler=_answered_elsewhere, input_schema={"type": "object"}, task=settings)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -102,7 +117,8 @@ class Served:
         request = RequestContext(method, params, ctx, self.under, self.server, self.lifespan_context)
         token = request_ctx.set(request)
         try:
-            return encoded(await self.server.methods[method](request, params))
+            found = await self.server.methods[method](request, params)
+            return asked_by(found) if type(found).__name__ == "InputRequiredResult" else encoded(found)
         except MCPError as error:
             raise RemoteProtocolError(error.code, error.message, error.data) from None
         except (asyncio.CancelledError, RemoteProtocolError):
@@ -116,6 +132,11 @@ class Served:
         """Serve stdio until the client goes away."""
         async with self.opened():
             await self.under.serve("stdio")
+
+
+async def _answered_elsewhere(arguments: dict[str, Any]) -> None:
+    """Stand for a tool that may be a task: the function for `tools/call` answers, in tasks too."""
+    raise NotImplementedError
 
 
 def _capabilities() -> type:
