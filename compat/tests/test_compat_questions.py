@@ -114,4 +114,34 @@ def test_a_client_of_mcp_1_is_asked_to_open_a_page(mcp1):
             return (await session.call_tool("open_page", {})).content[0].text
 
     assert asyncio.run(run()) == "accept"
-    assert shown == [("url", "https://a.example/", "")]
+    assert shown == [("url", "https://a.example/", "one")]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_a_client_is_shown_the_id_of_a_page_that_the_server_gave(mode):
+    with served("mcp2"):
+        from mcp import Client
+        from mcp.server.mcpserver import Context, MCPServer
+        from mcp.types import ElicitResult
+
+        server, shown = MCPServer("x"), []
+
+        async def open_page(ctx: Context, name: str | None = None) -> str:
+            return (await ctx.session.elicit_url("Log in", "https://a.example/", name)).action
+
+        open_page.__annotations__["ctx"] = Context
+        server.tool()(open_page)
+
+        async def on_elicit(context, params):
+            shown.append(params.elicitation_id)
+            return ElicitResult(action="decline")
+
+        async def run():
+            async with Client(server, elicitation_callback=on_elicit, mode=mode) as client:
+                named = await client.call_tool("open_page", {"name": "one"})
+                await client.call_tool("open_page", {})
+                return named.content[0].text
+
+        assert asyncio.run(run()) == "decline"
+        assert shown[0] == "one"
+        assert len(shown[1] or "") == (32 if mode == "legacy" else 0)

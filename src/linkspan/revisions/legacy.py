@@ -303,7 +303,10 @@ class LegacySession:
         params = step_down(self.revision, question.params)
         if question.method == ELICIT and isinstance(question.params, ElicitParams) and question.params.mode == "url":
             members = dict(to_builtins(question.params))
-            return encode(members | {"elicitationId": self._random(16).hex()})  # unique per server (ELI-13)
+            members.setdefault(
+                "elicitationId", self._random(16).hex()
+            )  # unique per server (ELI-13), if not the author's own
+            return encode(members)
         return encode(params)
 
     def due(self, request_id: RequestId) -> Request | None:
