@@ -109,3 +109,28 @@ def test_an_address_of_another_origin_is_refused(mcp1):
     for data in ("http://b.example/messages", "https://a.example/messages"):
         with pytest.raises(ValueError, match="of its own"):
             asyncio.run(program(data))
+
+
+@pytest.mark.parametrize("prefix", ["", "/tools"])
+def test_the_stream_of_2024_is_at_the_root_where_a_program_says_so(fast, prefix):
+    import fastmcp
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    server = fastmcp.FastMCP("x")
+
+    @server.tool
+    def one() -> int:
+        return 1
+
+    app = server.http_app(path="/", transport="sse")
+    if prefix:
+        app = Starlette(routes=[Mount(prefix, app=app)], lifespan=app.lifespan)
+
+    async def run(url):
+        transport = fastmcp.client.transports.SSETransport(url)
+        async with fastmcp.Client(transport) as client:
+            return (await client.call_tool("one")).data
+
+    with serving(app) as url:
+        assert asyncio.run(run(f"{url.removesuffix('/mcp')}{prefix}/")) == 1

@@ -93,6 +93,8 @@ class HttpApp:
         self._middleware: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
         self._core = served.under.asgi(path=path, otherwise=self._others, **policy)
         self._inside = self._token_first if asks_token_first else self._core
+        if policy.get("http_sse") == _SSE_OF_ROOT:
+            self._inside = self._from_root(self._inside)
         self._stack: Any = None
         self._routes: list[Any] | None = None
 
@@ -139,6 +141,17 @@ class HttpApp:
     def mount(self, path: str, app: Any, name: str | None = None) -> None:
         """Serve what is below a path with another ASGI application."""
         self._mounted.append((path.rstrip("/"), app))
+
+    def _from_root(self, inside: Any) -> Any:
+        """Return an application whose stream of 2024 is at the root, which is no path for Linkspan."""
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            root = scope.get("root_path", "").rstrip("/")
+            if scope["type"] == "http" and scope["path"].removeprefix(root) in ("", "/"):
+                scope = {**scope, "path": root + _SSE_OF_ROOT}
+            await inside(scope, receive, send)
+
+        return app
 
     async def _others(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve the paths that are not the protocol's."""
@@ -211,13 +224,15 @@ def make_app(
     """Return the application of a server; `given` are keywords of the SDKs that bound it. Raises: NotServed for others."""
     policy = {**policy_of(security), **_bounds(dict(given or {}))}
     if sse:
-        policy["http_sse"] = sse_path
+        policy["http_sse"] = sse_path if sse_path.strip("/") else _SSE_OF_ROOT
     if stateless:
         policy["sessions"] = False
     first = auth is not None and security is not None
     return HttpApp(Served(server, auth=auth, lifespan=True), path, routes, policy, asks_token_first=first)
 
 
+_SSE_OF_ROOT = "/.sse-of-the-root"
+"""Where the stream of 2024 is inside of an application that has it at "/"."""
 _BOUNDS = {
     "max_request_body_size": "max_body_bytes",
     "max_sessions": "max_sessions",
