@@ -18,6 +18,8 @@ from linkspan import Server, ServerError, SyncClient
 from linkspan.bridge.gateway import BridgedServer, BridgeOptions, Gateway
 from linkspan.bridge.remembering import forget
 from linkspan.bridge.rules import read_rules
+from linkspan.host.results import UnknownResult
+from linkspan.stores.memory import MemoryStore
 
 
 class Elsewhere:
@@ -157,6 +159,28 @@ def test_a_large_result_is_shown_in_parts() -> None:
         assert "line 999" not in shown
         assert "line 999" in client.call_tool("search_result", {"handle": "r1", "text": "line 999"}).text
         assert client.call_tool("write", {"text": "short"}).text == "short"
+
+
+def test_large_results_are_those_of_their_caller_and_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    from linkspan.bridge import results
+
+    monkeypatch.setattr(results, "MAX_KEPT", 5000)
+    monkeypatch.setattr(results, "_MAX_OF_ALL", 9000)
+    store = MemoryStore()
+    large = results.SharedResults(100, lambda: store)
+    mine, yours = large.of("me"), large.of("you")
+
+    for number in range(3):
+        assert f"[r{number + 1}: characters 0 to" in mine.fit("x" * 2000, "notes", "write")
+    assert mine.handles() == ["r2", "r3"]
+    assert mine.find("r1") is None
+    with pytest.raises(UnknownResult, match="those that are kept: none"):
+        yours.call("read_result", {"handle": "r2"})
+    for _ in range(4):
+        yours.fit("y" * 2000, "notes", "write")
+    assert (mine.handles(), yours.handles()) == ([], ["r3", "r4"])
+    store.close()
+    assert "The rest could not be kept" in mine.fit("x" * 2000, "notes", "write")
 
 
 def test_what_a_server_offered_is_there_before_the_server(home: Path) -> None:

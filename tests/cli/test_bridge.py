@@ -182,7 +182,6 @@ def test_a_wrong_command_line_is_refused(linkspan: Shell, arguments: list[str], 
         ("there=true --http", "there is a command, which each of the workers would start"),
         ("https://a.example", "--workers goes with --http"),
         ("https://a.example --http --era legacy", "belongs to one process"),
-        ("https://a.example --http --budget 100", "--budget keeps large results in one process"),
     ],
 )
 def test_several_workers_refuse_what_one_process_keeps(linkspan: Shell, options: str, problem: str) -> None:

@@ -202,12 +202,16 @@ def test_a_server_that_is_down_costs_its_own_items(caplog: pytest.LogCaptureFixt
         return "own"
 
     mounted = server.mount(["/nonexistent/command"], "gone")
-    server.mount(Elsewhere(make_server()), "there")
+    there = server.mount(Elsewhere(make_server()), "there")
+    assert [each.status for each in (mounted, there)] == ["not asked yet", "not asked yet"]
     with SyncClient(server) as client:
         assert client.call_tool("own").text == "own"
         assert [each.name for each in client.list_tools()] == ["own", "there_add", "there_greet", "there_fail"]
         assert client.call_tool("there_add", {"a": 1, "b": 2}).text == "3"
     assert mounted.name == "command"
+    assert mounted.status == "command: the command '/nonexistent/command' was not found"
+    assert there.status == "connected"
+    assert Server("around").mount(server).status == "here"
     assert {each.message for each in caplog.records if each.levelname == "WARNING"} == {
         "mount: command: the command '/nonexistent/command' was not found"
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,7 +28,7 @@ from linkspan.types.methods import LISTS
 from linkspan.upstreams.mounting import Upstream, mount_target
 
 if TYPE_CHECKING:
-    from linkspan.host.results import ResultStore
+    from linkspan.bridge.results import CallerResults, SharedResults
 
 _LISTS: Final = {**LISTS, SKILLS.method: SKILLS}
 _NAME: Final = "linkspan-bridge"
@@ -38,8 +37,6 @@ _LONGEST_CHANGE: Final = 4000
 STATUS: Final = "linkspan://servers"
 """The resource with the state of each server."""
 _JSON: Final = "application/json"
-_MAX_STORES: Final = 256
-"""Callers whose large results are kept."""
 
 
 class BridgedServer(msgspec.Struct, frozen=True):
@@ -70,6 +67,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     shows_status: bool = False
     """There is a resource with the state of each server."""
     list_timeout: float = 3.0
+    has_workers: bool = False
+    """Several processes serve: none of them keeps the session of a handshake."""
 
 
 class Gateway:
@@ -78,8 +77,6 @@ class Gateway:
     def __init__(self, servers: Sequence[BridgedServer], options: BridgeOptions, auth: Any = None) -> None:
         """Mount them; nothing is started yet. Raises: RegistrationError."""
         self._options = options
-        self._stores: dict[str | None, ResultStore] = {}
-        self._lock = threading.Lock()
         self.companions: dict[str, Companion] = {}
         self.upstreams: dict[str, Upstream] = {}
         is_alone = len(servers) == 1
@@ -91,7 +88,11 @@ class Gateway:
             self._mount(each, is_alone=is_alone)
         if options.rules.are_there or options.pin is not None or options.budget is not None:
             self.server.middleware(only=["tools/call"], blocking=True)(self._surround)
+        self._large: SharedResults | None = None
         if options.budget is not None:
+            from linkspan.bridge.results import SharedResults
+
+            self._large = SharedResults(options.budget, self.server.sharing.opened)
             self._add_reading()
         if options.shows_status:
             self._add_status()
@@ -105,7 +106,8 @@ class Gateway:
         pins = Pins(Memory(options.pin)) if options.pin is not None else None
         path = file_for(target.url, key, str(options.is_shared)) if options.remembers else None
         introduce = self._introduce if is_alone else None
-        companion = Companion(path, introduce, pins, key, _LISTS, self._apps.received)
+        receive, several = self._apps.received, options.has_workers
+        companion = Companion(path, introduce, pins, key, _LISTS, receive, has_workers=several)
         given = dict(each.options)
         if rules.with_tokens(each.name):
             given["auth"] = self._token_function(each.name)
@@ -203,19 +205,15 @@ class Gateway:
 
     # Large results.
 
-    def _store(self, ctx: Context) -> ResultStore:
-        from linkspan.host.results import ResultStore
-
-        budget = self._options.budget
-        assert budget is not None
-        with self._lock:
-            while len(self._stores) > _MAX_STORES:
-                del self._stores[next(iter(self._stores))]
-            return self._stores.setdefault(ctx.principal, ResultStore(budget))
+    def _results(self, ctx: Context) -> CallerResults:
+        """Return the large results of a caller: of a principal, or of a session without one."""
+        assert self._large is not None
+        known = ctx.principal is not None
+        return self._large.of(repr((known, ctx.principal if known else ctx.session_id)))
 
     def _fitted(self, result: CallToolResult, ctx: Context, server: str, tool: str) -> CallToolResult:
         text = "\n\n".join(each.text for each in result.content if isinstance(each, TextContent))
-        fitted = self._store(ctx).fit(text, server, tool)
+        fitted = self._results(ctx).fit(text, server, tool)
         if text in fitted:
             return result
         others = [each for each in result.content if not isinstance(each, TextContent)]
@@ -269,7 +267,7 @@ class Gateway:
         from linkspan.host.results import UnknownResult
 
         try:
-            return self._store(ctx).call(name, arguments)
+            return self._results(ctx).call(name, arguments)
         except UnknownResult as problem:
             raise ToolError(str(problem)) from None
 

@@ -11,10 +11,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from linkspan.flows.client_errors import ClientError
 from linkspan.host.memory import Pins
 from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.shared_files import replace_shared
@@ -23,6 +24,10 @@ from linkspan.types.messages import Tool
 from linkspan.types.methods import ListSpec
 from linkspan.wire.values import from_builtins, to_builtins
 
+_ONE_PROCESS: Final = (
+    "If it needs a handshake: its session belongs to one process, so leave out --workers, or serve it with a bridge of one "
+    "process, and name the URL of that"
+)
 _MAX_BYTES = 16 * 1024 * 1024
 
 
@@ -89,10 +94,13 @@ class Companion:
         key: str,
         specs: Mapping[str, ListSpec[Any, Any]],
         receive: Callable[[Sequence[Any]], object],
+        *,
+        has_workers: bool = False,
     ) -> None:
         """`introduce(info, instructions)` receives what the server says of itself; None for one of several servers.
 
         Keys of pins begin with `key`. `specs` are the lists that the server may offer, by method; `receive` receives its tools.
+        With workers, no server of the handshake era is served.
         """
         self.introduces: bool = introduce is not None
         self.changes: dict[str, str] = {}
@@ -104,6 +112,7 @@ class Companion:
         self._key = key
         self._specs = specs
         self._receive = receive
+        self._has_workers = has_workers
         self._known = load(path) if path is not None else None
         if self._known is not None and introduce is not None:
             info = from_builtins(self._known.info, Implementation) if self._known.info else None
@@ -127,6 +136,10 @@ class Companion:
     def extensions(self) -> JSONObject | None:
         """What the server announced of extensions before, by their ids; None if that is not known."""
         return None if self._known is None else self._known.extensions
+
+    def explain(self, error: ClientError) -> str:
+        """Return what to do where a server cannot be served with several workers."""
+        return _ONE_PROCESS if self._has_workers and error.phase == "negotiate" else ""
 
     def received(self, agreement: Agreement | None, lists: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
         """Remember what the server offers, and return it with the definitions of tools that were pinned."""

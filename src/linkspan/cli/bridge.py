@@ -150,6 +150,7 @@ def _bridge(targets: Sequence[Any], options: Any) -> int:
         budget=options.budget,
         shows_status=options.status,
         list_timeout=30.0 if len(servers) == 1 else 3.0,
+        has_workers=options.workers != 1,
     )
     if options.accept:
         return _accept(servers, chosen, options.accept)
@@ -168,15 +169,14 @@ def _check_workers(servers: Sequence[BridgedServer], options: Any) -> None:
         raise WrongUse(f"--workers must be at least 1, got {options.workers}")
     if options.era == "legacy":
         raise WrongUse(
-            "--workers needs servers of the newest revision: a session of --era legacy belongs to one process"
+            "--workers needs servers of the newest revision: a session of --era legacy belongs to one process, so leave out "
+            "--workers, or serve it with a bridge of one process, and name the URL of that"
         )
-    if options.budget is not None:
-        raise WrongUse("--budget keeps large results in one process: leave out --workers")
     for each in servers:
         if resolve(each.target, name=each.name).url is None:
             raise WrongUse(
-                f"{each.name} is a command, which each of the workers would start: serve it with a bridge of one process, "
-                "and name the URL of that"
+                f"{each.name} is a command, which each of the workers would start: leave out --workers, or serve it with a "
+                "bridge of one process, and name the URL of that"
             )
 
 

@@ -9,6 +9,7 @@ import binascii
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -161,7 +162,8 @@ def _block(block: Wire) -> str:
 
 READ: Final = "read_result"
 SEARCH: Final = "search_result"
-_MAX_KEPT: Final = 32 * 1024 * 1024
+MAX_KEPT: Final = 32 * 1024 * 1024
+"""Characters of all results that are kept for one conversation."""
 _MAX_FOUND: Final = 20
 _AROUND: Final = 150
 
@@ -197,51 +199,48 @@ class UnknownResult(Exception):
     """The model asked for something that is not there; the text tells it what is."""
 
 
-class ResultStore:
-    """The large results of one conversation. The oldest go when there are too many."""
+class PagedResults(ABC):
+    """Shows results in parts, wherever those that are too large are kept."""
 
     def __init__(self, budget: int) -> None:
         """Show at most about `budget` tokens of a result at once."""
         self._page = budget * CHARACTERS_OF_A_TOKEN
-        self._kept: OrderedDict[str, str] = OrderedDict()
-        self._sources: dict[str, tuple[str, str]] = {}
-        self._size = 0
-        self._count = 0
 
-    def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that read results: none before there is one."""
-        return _SPECS if self._count else ()
+    @abstractmethod
+    def keep(self, text: str, server: str, tool: str) -> str | None:
+        """Keep a result; return its handle, or None where it cannot be kept."""
+
+    @abstractmethod
+    def find(self, handle: str) -> tuple[str, str, str] | None:
+        """Return a result, with its server and its tool; None if it is not kept."""
+
+    @abstractmethod
+    def handles(self) -> Sequence[str]:
+        """Return the handles of those that are kept, the oldest first."""
 
     def fit(self, text: str, server: str, tool: str) -> str:
         """Return what a tool of a server answered, marked as that; of a large text the head."""
         if len(text) > self._page:
-            self._count += 1
-            handle = f"r{self._count}"
-            self._kept[handle], self._sources[handle] = text, (server, tool)
-            self._size += len(text)
-            while self._size > _MAX_KEPT and len(self._kept) > 1:
-                oldest, dropped = self._kept.popitem(last=False)
-                self._size -= len(dropped)
-                del self._sources[oldest]
-            text = self._shown(handle, text, 0)
+            handle = self.keep(text, server, tool)
+            text = self._shown(handle, text, 0) if handle is not None else self._head(text)
         return marked(text, server, tool)
 
     def call(self, name: str, arguments: JSONObject) -> str:
-        """Serve one of the tools: the text still belongs to that server. Raises: Problem."""
+        """Serve one of the tools: the text still belongs to that server. Raises: UnknownResult."""
         handle: JSON = arguments.get("handle")
-        if not isinstance(handle, str) or handle not in self._kept:
-            known = ", ".join(self._kept) or "none"
+        found = self.find(handle) if isinstance(handle, str) else None
+        if found is None or not isinstance(handle, str):
+            known = ", ".join(self.handles()) or "none"
             raise UnknownResult(
                 f"There is no result {handle!r}; those that are kept: {known}. Call the tool again if it is gone."
             )
-        self._kept.move_to_end(handle)
-        text = self._kept[handle]
+        text, server, tool = found
         if name == SEARCH:
-            return marked(self._search(handle, text, arguments.get("text")), *self._sources[handle])
+            return marked(self._search(handle, text, arguments.get("text")), server, tool)
         offset: JSON = arguments.get("offset", 0)
         if not isinstance(offset, int) or not 0 <= offset < len(text):
             raise UnknownResult(f"offset must be a number from 0 to {len(text) - 1}, got {offset!r}")
-        return marked(self._shown(handle, text, offset), *self._sources[handle])
+        return marked(self._shown(handle, text, offset), server, tool)
 
     def _search(self, handle: str, text: str, wanted: JSON) -> str:
         if not isinstance(wanted, str) or not wanted:
@@ -269,6 +268,44 @@ class ResultStore:
             f"{text[offset:end]}\n[{handle}: characters {offset} to {end} of {len(text)}. To read on: {READ} with handle "
             f"{handle!r} and offset {end}. To find something: {SEARCH}.]"
         )
+
+    def _head(self, text: str) -> str:
+        return f"{text[: self._page]}\n[characters 0 to {self._page} of {len(text)}. The rest could not be kept.]"
+
+
+class ResultStore(PagedResults):
+    """The large results of one conversation, in this process. The oldest go when there are too many."""
+
+    def __init__(self, budget: int) -> None:
+        """Show at most about `budget` tokens of a result at once."""
+        super().__init__(budget)
+        self._kept: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
+        self._size = 0
+        self._count = 0
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools that read results: none before there is one."""
+        return _SPECS if self._count else ()
+
+    def keep(self, text: str, server: str, tool: str) -> str:
+        """Keep a result; return its handle."""
+        self._count += 1
+        handle = f"r{self._count}"
+        self._kept[handle] = text, server, tool
+        self._size += len(text)
+        while self._size > MAX_KEPT and len(self._kept) > 1:
+            self._size -= len(self._kept.popitem(last=False)[1][0])
+        return handle
+
+    def find(self, handle: str) -> tuple[str, str, str] | None:
+        """Return a result, with its server and its tool; None if it is not kept."""
+        if handle in self._kept:
+            self._kept.move_to_end(handle)
+        return self._kept.get(handle)
+
+    def handles(self) -> Sequence[str]:
+        """Return the handles of those that are kept, the oldest first."""
+        return [*self._kept]
 
 
 # Tools that a model finds when it needs them, where there are too many to show them all.

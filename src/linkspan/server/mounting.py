@@ -118,6 +118,8 @@ class Removable(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def status(self) -> str: ...
     def remove(self) -> None: ...
 
 
@@ -135,6 +137,14 @@ class Mounted:
     def name(self) -> str:
         """What logs and instructions call the server here."""
         return self._mount.name
+
+    @property
+    def status(self) -> str:
+        """How the server is: `"here"` in this process; elsewhere `"not asked yet"`, `"connected"`, or what is wrong.
+
+        Where each caller has a connection of their own, it is how the last of them fared.
+        """
+        return self._mount.status
 
     def remove(self) -> None:
         """Take the server out again. Calls that run go on; its lifespan, once it is entered, stays until the end."""
@@ -228,6 +238,8 @@ class Selection:
 
 class Mount:
     """One server inside another one."""
+
+    status: str = "here"
 
     def __init__(self, outer: Site, inner: Site, options: MountOptions) -> None:
         """Check the options. Raises: RegistrationError."""

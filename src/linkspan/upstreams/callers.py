@@ -93,6 +93,10 @@ class Home(Protocol):
         """Notify a caller of a resource that has changed."""
         ...
 
+    def explain(self, error: ClientError) -> str:
+        """Return why lists did not come, and what is to be done about it."""
+        ...
+
     def set_status(self, problem: str | None) -> None:
         """Receive why its lists did not come, or None once they have."""
         ...
@@ -341,7 +345,8 @@ class UpstreamCaller:
             self._is_late = after is None
         problem: str | None = None
         if isinstance(found, Exception):
-            problem = f"{self.name}: {found.problem if isinstance(found, ClientError) else 'its lists are not valid'}"
+            why = self._home.explain(found) if isinstance(found, ClientError) else "its lists are not valid"
+            problem = f"{self.name}: {why}"
         if not isinstance(found, ClientClosed):
             self._home.set_status(problem)
         if after is not None and after is not before:

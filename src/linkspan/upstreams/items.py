@@ -158,8 +158,10 @@ class UpstreamItem:
                 return RemoteProtocolError(INVALID_PARAMS, _OVER)
             return parked.resume(request, current.fresh)
         called = request.params
-        is_call = isinstance(called, CallToolParams)
-        params = params_of_call(called, self._encoded_key) if is_call else params_of(request, self._key)
+        if isinstance(called, CallToolParams):
+            params = params_of_call(called, self._encoded_key)
+        else:
+            params = params_of(request, self._key)
         if state.startswith(ASKED):
             params = with_answers(params, current.fresh, state.removeprefix(ASKED))
         caller = self._caller

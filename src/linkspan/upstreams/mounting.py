@@ -16,6 +16,7 @@ from linkspan.core.extension import Extension
 from linkspan.core.flow import RequestSpec
 from linkspan.core.waiting import ServerChange
 from linkspan.errors import INTERNAL_ERROR, RegistrationError, RemoteProtocolError
+from linkspan.flows.client_errors import ClientError
 from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.neutral import Outcome, Peer, Request
 from linkspan.schema.annotations import EMPTY, parameters_of
@@ -73,6 +74,10 @@ class Attendant(Protocol):
 
     def received(self, agreement: Agreement | None, lists: Lists) -> Lists:
         """Receive what the server offers, and return what is to be shown of it."""
+        ...
+
+    def explain(self, error: ClientError) -> str:
+        """Return what is to be done where the lists of the server did not come: a sentence, or nothing."""
         ...
 
     def offers(self, kind: str) -> bool | None:
@@ -311,6 +316,11 @@ class Upstream:
         """Receive what the server offers a caller, and return what is to be shown of it."""
         attendant = self._attendant
         return lists if attendant is None else attendant.received(caller.client.state.agreement, lists)
+
+    def explain(self, error: ClientError) -> str:
+        """Return why lists did not come, and what is to be done about it."""
+        more = self._attendant.explain(error) if self._attendant is not None else ""
+        return f"{error.problem}. {more}" if more else error.problem
 
     @property
     def asks_for_tokens(self) -> bool:
