@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from linkspan import LinkspanError
+from linkspan.cli.main import main as run_verb
 from linkspan.host.models import open_model
-from linkspan.plugins import added_value
+from linkspan.plugins import added
 from linkspan.stores import MemoryStore, open_store
 
 Install = Callable[[str, str], None]
@@ -51,15 +54,51 @@ def test_a_model_of_another_distribution_is_opened_by_its_name(install: Install)
 @pytest.mark.parametrize(
     ("line", "value"),
     [
-        ("acme = acme_plugin:main", "acme_plugin:main"),
-        ("acme=acme_plugin:main [extra]", "acme_plugin:main"),
+        ("acme = acme_plugin:main", "made"),
+        ("acme=acme_plugin:main [extra]", "made"),
         ("acme-2 = acme_plugin:main", None),
         ("[console_scripts]\nacme = acme_plugin:main", None),
     ],
 )
 def test_an_entry_point_is_read_in_its_group(install: Install, line: str, value: str | None) -> None:
-    install("", f"# none\n\n[linkspan.acme]\n{line}\n")
-    assert added_value("linkspan.acme", "acme") == value
+    install("main = 'made'\n", f"# none\n\n[linkspan.acme]\n{line}\n")
+    assert added("linkspan.acme", "acme") == value
+
+
+def test_an_entry_point_is_read_where_no_folder_of_a_distribution_says_it(install: Install, tmp_path: Path) -> None:
+    install("class Made:\n    part = 'made'\n", "[linkspan.acme]\nacme = acme_plugin:Made.part\n")
+    (tmp_path / "acme_plugin-1.0.dist-info").rename(tmp_path / "acme_plugin-1.0.egg-info")
+    (tmp_path / "acme_plugin-1.0.egg-info" / "METADATA").rename(tmp_path / "acme_plugin-1.0.egg-info" / "PKG-INFO")
+    assert added("linkspan.acme", "acme") == "made"
+    assert added("linkspan.acme", "acne") is None
+
+
+def test_a_verb_of_another_distribution_is_run(install: Install) -> None:
+    install("def main(arguments):\n    return len(arguments)\n", "[linkspan.verbs]\nferry = acme_plugin:main\n")
+    assert run_verb(["ferry", "1", "2"]) == 2
+
+
+def test_a_verb_that_cannot_be_loaded_is_named(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("raise ImportError('no driver')\n", "[linkspan.verbs]\nferry = acme_plugin:main\n")
+    assert run_verb(["ferry"]) == 2
+    assert (
+        "acme-plugin adds 'ferry' to linkspan.verbs, which cannot be loaded: ImportError: no driver"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_verb_of_this_package_and_an_option_look_for_no_distribution() -> None:
+    code = """
+import sys
+from linkspan.cli.main import main
+main(["version"])
+try:
+    main(["--version"])
+except SystemExit:
+    print("importlib.metadata" in sys.modules)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split()[-1] == "False"
 
 
 def test_what_cannot_be_loaded_is_named(install: Install) -> None:

@@ -68,10 +68,7 @@ _HABITS: Final = {
 }
 """Words of other programs, and the verb that each means here."""
 _FOR_A_TARGET: Final = ("dev", "list", "run")
-_OF_TARGETS: Final = re.compile(r"https?://|.*\.(?:py|json|toml|transcript)(?::[^/\\\\]*)?$")
-
-VERBS_GROUP: Final = "linkspan.verbs"
-"""The entry points by which other distributions add verbs: functions of the arguments that return the exit status."""
+_OF_TARGETS: Final = r"https?://|.*\.(?:py|json|toml|transcript)(?::[^/\\\\]*)?$"
 
 _ELSEWHERE: Final = {"exec": "linkspan-compat", "run-as": "linkspan-compat"}
 """Verbs that a distribution of this project adds, and its name."""
@@ -130,9 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module, _, function = VERBS[given[0]][0].partition(":")
             status: int = getattr(load(f"linkspan.cli.{module}"), function)(given[1:])
             return status
-        if given and (added := _added_verb(given)) is not None:
-            return added(given[1:])
         if given and not given[0].startswith("-"):
+            if (added := _added_verb(given)) is not None:
+                return added(given[1:])
             raise WrongCommandLine("linkspan", "usage: linkspan [-h] [--version] VERB ...\n", _no_verb(given[0]))
         parser = _parser()
         parser.parse_args(given)
@@ -153,29 +150,24 @@ def _is_run_as(given: Sequence[str]) -> bool:
 
 
 def _added_verb(given: Sequence[str]) -> Callable[[Sequence[str]], int] | None:
-    """Return a verb of another distribution, an entry point of the group `linkspan.verbs`; None if there is none of this name.
+    """Return the verb that another distribution adds under this name; None if there is none.
 
-    Raises: WrongCommandLine for a verb whose distribution is missing.
+    Raises: WrongCommandLine for a verb that cannot be loaded, or whose distribution is missing.
     """
-    from linkspan.plugins import added_value
+    from linkspan.errors import LinkspanError
+    from linkspan.plugins import VERBS as GROUP
+    from linkspan.plugins import added
 
     name = "run-as" if _is_run_as(given) else given[0]
-    if (value := added_value(VERBS_GROUP, name)) is not None:
-        from importlib import import_module
-
-        module, _, attribute = value.partition(":")
-        named: Callable[[Sequence[str]], int] = getattr(import_module(module), attribute)
-        return named
-    from importlib.metadata import entry_points
-
-    for found in entry_points(group=VERBS_GROUP, name=name):
-        verb: Callable[[Sequence[str]], int] = found.load()
-        return verb
-    if name in _ELSEWHERE:
-        shown = "run --as" if name == "run-as" else name
-        usage = f"usage: linkspan {shown} ...\n"
+    shown = "run --as" if name == "run-as" else name
+    usage = f"usage: linkspan {shown} ...\n"
+    try:
+        verb: Callable[[Sequence[str]], int] | None = added(GROUP, name)
+    except LinkspanError as problem:
+        raise WrongCommandLine("linkspan", usage, str(problem)) from problem
+    if verb is None and name in _ELSEWHERE:
         raise WrongCommandLine("linkspan", usage, f"{shown} comes with {_ELSEWHERE[name]}: install it beside linkspan")
-    return None
+    return verb
 
 
 def _parser() -> ArgumentParser:
@@ -189,7 +181,7 @@ def _parser() -> ArgumentParser:
 
 def _no_verb(word: str) -> str:
     """Return what to write instead of a first word that is no verb."""
-    if _OF_TARGETS.match(word):
+    if re.match(_OF_TARGETS, word):
         lines = [f"linkspan {verb} {word}" for verb in _FOR_A_TARGET if verb != "run" or "://" not in word]
         return f"the verb is missing; did you mean {' or '.join(filter(None, (', '.join(lines[:-1]), lines[-1])))}?"
     from linkspan.text import did_you_mean, nearest

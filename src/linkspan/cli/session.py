@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from linkspan.testing.recorder import Side
 
 _MAX_CRASHES: Final = 20
-_MISSING: Final = re.compile(r"^KeyError: '(\w+)'$", re.MULTILINE)
+_MISSING: Final = r"(?m)^KeyError: '(\w+)'$"
 """What `os.environ` raises; where the shell has no such variable, it may be any other mapping."""
 REFUSED: Final = 1
 WRONG_USE: Final = 2
@@ -414,7 +414,7 @@ class Session:
             self.terminal.write_line(dump(msgspec.to_builtins(msgspec.structs.replace(report, printed="")), None))
         else:
             self._write_failure(f"{self.client.name}: {report}")
-            if (missing := _MISSING.search(report.traceback)) is not None and missing[1] in os.environ:
+            if (missing := re.search(_MISSING, report.traceback)) is not None and missing[1] in os.environ:
                 self._write_failure(f"hint: {hint_in_a_shell(hint_for_variable(missing[1]))}")
 
     def _identity(self) -> OAuth | None:

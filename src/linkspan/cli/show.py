@@ -13,19 +13,21 @@ import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from linkspan.cli.options import WrongUse
 from linkspan.cli.terminal import Style, dump, milliseconds
 from linkspan.client.sync_client import SyncClient
 from linkspan.flows.client_errors import ClientEvent, Connected, Disconnected, StreamRestored
-from linkspan.flows.http_messages import HttpHop
 from linkspan.flows.saving import suffix_of
 from linkspan.revisions import REVISIONS
 from linkspan.schema.summary import default_words, properties_of, required_of, size_words, type_words
 from linkspan.types.base import JSON, Implementation, JSONObject, is_array, is_object
 from linkspan.types.messages import LoggingMessageParams, ProgressParams
 from linkspan.wire.redaction import neutral, one_line
+
+if TYPE_CHECKING:
+    from linkspan.flows.http_messages import HttpHop
 
 Saver = Callable[[JSONObject], str]
 """Stores a block's bytes; returns the words about that."""

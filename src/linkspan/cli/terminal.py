@@ -31,7 +31,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeVar
 
 from linkspan.types.base import JSON
-from linkspan.wire.redaction import HIDDEN, INVISIBLE, belongs, neutral
+from linkspan.wire.redaction import belongs, hidden, invisible, neutral
 
 if TYPE_CHECKING:
     import asyncio
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 _IMPATIENT: Final = 3
 """This many presses of Ctrl-C end the program if the work does not stop."""
-_UNDECIDED: Final = re.compile("[\r\u200c\u200d\ufe0e\ufe0f]\\Z")
+_UNDECIDED: Final = "[\r\u200c\u200d\ufe0e\ufe0f]\\Z"
 """The next character decides how a last character like these is shown."""
 _CONTEXT: Final = 2
 """Characters kept of what is written: perhaps half an end of line, whose other half comes with the next piece."""
@@ -56,7 +56,7 @@ def dump(value: JSON, indent: int | None = 2, *, reveal: bool = False) -> str:
         number = ord(found[0])  # DEL and C1 too, which JSON leaves unchanged; beyond 16 bits it takes two escapes
         return f"\\u{number:04x}" if number <= 0xFFFF else json.dumps(found[0])[1:-1]
 
-    return (INVISIBLE if reveal else HIDDEN).sub(escaped, text)
+    return (invisible() if reveal else hidden()).sub(escaped, text)
 
 
 def milliseconds(seconds: float, below: float = 1.0) -> str:
@@ -227,7 +227,7 @@ class Terminal:
         if self._open != kind:
             self.end_line()
         text = self._held + text
-        self._held = text[-1] if _UNDECIDED.search(text) else ""
+        self._held = text[-1] if re.search(_UNDECIDED, text) else ""
         whole = text.removesuffix(self._held) if self._held else text
         text = neutral(whole, self._before)
         self._before = (self._before + whole)[-_CONTEXT:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import threading
 import time
 import weakref
@@ -24,7 +23,6 @@ from linkspan.core.flow import ProgressCallback, Stopper
 from linkspan.errors import UnsupportedProtocolVersion, import_hint
 from linkspan.flows.answers import ElicitationHandler, Handlers, RootsSource, SamplingHandler, encode_answer, failed
 from linkspan.flows.client_errors import Change, ClientError, ClientEvent, ServerOrigin
-from linkspan.flows.http_messages import HttpHop
 from linkspan.flows.operations import DEFAULT_CALL, CallOptions
 from linkspan.flows.state import (
     CLIENT_LIMITS,
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
     from linkspan.auth.identities import Identity
     from linkspan.core.extension import Extension, MakesExtension
     from linkspan.flows.client_middleware import ClientMiddleware
+    from linkspan.flows.http_messages import HttpHop
 
 
 class BaseClient:
@@ -171,7 +170,7 @@ class BaseClient:
         self._state = ClientState(
             self._target.origin,
             options,
-            random.random,
+            _chance,
             cache,
             time.monotonic,
             who_asks,
@@ -269,6 +268,13 @@ class BaseClient:
     def notify_roots_changed(self) -> None:
         """Tell the server that the roots are others now, where its revision wants to know."""
         self._supervisor.roots_changed()
+
+
+def _chance() -> float:
+    """Return a random number below 1."""
+    import random  # few clients ever wait, and it takes long to load
+
+    return random.random()
 
 
 class ListKeywords(Keywords, total=False):

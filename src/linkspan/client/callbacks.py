@@ -7,7 +7,6 @@ while there are events. If the loop ends meanwhile, a thread goes on. What a cal
 from __future__ import annotations
 
 import contextvars
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from linkspan.flows.client_errors import (
     StateLost,
     StreamRestored,
 )
-from linkspan.flows.http_messages import HttpHop
+from linkspan.loading import logger
 from linkspan.runtime.forks import renew
 from linkspan.types.base import Wire
 from linkspan.types.messages import LoggingMessageParams
@@ -36,6 +35,8 @@ from linkspan.wire.reports import Report
 
 if TYPE_CHECKING:
     import asyncio
+
+    from linkspan.flows.http_messages import HttpHop
 
 _REFUSED: Final = -1
 
@@ -91,7 +92,7 @@ class PendingQuestion(msgspec.Struct, frozen=True):
             self.transport.refuse(self.request_id, _REFUSED, str(error))
             return
         trace = None if isinstance(error, InvalidAnswer) else error
-        logging.getLogger("linkspan").error("the handler for %s failed: %s", self.method, error, exc_info=trace)
+        logger("linkspan").error("the handler for %s failed: %s", self.method, error, exc_info=trace)
         raised = failed(self.method, self.transport.state.origin, error)
         raised.__cause__ = error
         self.transport.fail_call(self.request_id, raised)
@@ -288,12 +289,13 @@ class Application:
     def report(self, event: ClientEvent) -> None:
         """Pass on what has happened to the connection, and log what the client does about a failure."""
         if not isinstance(event, Connected):
-            _log.info(_LOGGED[type(event)], event.server, event.error.problem, extra={"server": event.server})
+            logger("linkspan.client").info(
+                _LOGGED[type(event)], event.server, event.error.problem, extra={"server": event.server}
+            )
         if self.callbacks.on_event is not None:
             self.queue.post(self.callbacks.on_event, event)
 
 
-_log = logging.getLogger("linkspan.client")
 _LOGGED: Final[Mapping[type[ClientEvent], str]] = {
     Disconnected: "%s: the connection was lost, the next call opens another: %s",
     StateLost: "%s: a new connection took the place of a lost one, and what the server kept in memory is gone: %s",
@@ -316,4 +318,4 @@ def _runs_elsewhere(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _complain(callback: Callable[..., Any]) -> None:
-    logging.getLogger("linkspan").exception("a client's callback %r raised", callback)
+    logger("linkspan").exception("a client's callback %r raised", callback)

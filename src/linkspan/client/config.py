@@ -21,8 +21,8 @@ from linkspan.wire.redaction import REDACTED, is_secret_name
 
 _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp_servers", "amp.mcpServers")
 _OF_AN_ENTRY: Final = frozenset({"command", "cmd", "path", "source", "transport", "url", "httpUrl", "serverUrl", "uri"})
-_STRING_OR_COMMENT: Final = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_STRING_OR_COMMA: Final = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])')
+_STRING_OR_COMMENT: Final = r'(?s)"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/'
+_STRING_OR_COMMA: Final = r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])'
 
 
 class ConfiguredServers(dict[str, Mapping[str, Any]]):
@@ -135,8 +135,8 @@ def plain_json(text: str, *, commas: bool = False) -> str:
 
     Everything else stays at its place.
     """
-    text = _STRING_OR_COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _blank(found[0]), text)
-    return text if commas else _STRING_OR_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+    text = re.sub(_STRING_OR_COMMENT, lambda found: found[0] if found[0][0] == '"' else _blank(found[0]), text)
+    return text if commas else re.sub(_STRING_OR_COMMA, lambda found: found[0] if found[0][0] == '"' else " ", text)
 
 
 def _json_with_comments(file: Path, text: str) -> JSON:
@@ -216,9 +216,9 @@ def _inputs(document: Mapping[str, JSON]) -> Iterator[tuple[str, InputWanted]]:
         )
 
 
-_VARIABLE: Final = re.compile(r"\$\{(?:(input|workspaceFolder):([^}]+)|(?:env:)?(\w+)(?::-([^}]*))?)\}")
-_BARE_VARIABLE: Final = re.compile(r"\$([A-Za-z_]\w*)")
-_LINE: Final = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*")
+_VARIABLE: Final = r"\$\{(?:(input|workspaceFolder):([^}]+)|(?:env:)?(\w+)(?::-([^}]*))?)\}"
+_BARE_VARIABLE: Final = r"\$([A-Za-z_]\w*)"
+_LINE: Final = r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*"
 _URLS: Final = ("url", "httpUrl", "serverUrl", "uri")
 _IN_SECONDS: Final = ("alwaysAllow", "autoApprove", "disabled")
 _SHORTEST_IN_MILLISECONDS: Final = 1_000
@@ -392,7 +392,7 @@ class _FileEntry:
             self._refuse("envFile", f"{path!r} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
         found: dict[str, str] = {}
         for line in lines:
-            match = _LINE.fullmatch(line)
+            match = re.fullmatch(_LINE, line)
             if match is not None:
                 found[match[1]] = _unquoted(match[2])
         return found
@@ -480,12 +480,12 @@ class _FileEntry:
                 self._secrets[value] = None
             return value
 
-        filled = _VARIABLE.sub(fill, text)
+        filled = re.sub(_VARIABLE, fill, text)
         if any(value != shown for value, shown in values):
             kept = iter(values)
-            self._shown[filled] = _VARIABLE.sub(lambda _: next(kept)[1], text)
+            self._shown[filled] = re.sub(_VARIABLE, lambda _: next(kept)[1], text)
         if self._context is not None and self._context.bare_variables:  # as Gemini CLI writes them
-            return _BARE_VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), filled)
+            return re.sub(_BARE_VARIABLE, lambda found: os.environ.get(found[1], found[0]), filled)
         return filled
 
     def _is_secret(self, found: re.Match[str]) -> bool:

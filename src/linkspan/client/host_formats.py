@@ -5,7 +5,6 @@ Another distribution adds its own as entry points of the group "linkspan.hosts",
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import msgspec
 
 from linkspan.errors import LinkspanError
+from linkspan.loading import logger
 from linkspan.plugins import HOSTS, added, names_added
 
 __all__ = ["HOST_FORMATS", "HostFormat", "all_formats", "host_format"]
@@ -122,7 +122,7 @@ def all_formats() -> Iterator[tuple[str, HostFormat]]:
         try:
             found = host_format(name)
         except LinkspanError as problem:
-            logging.getLogger("linkspan").warning("%s", problem)
+            logger("linkspan").warning("%s", problem)
             continue
         if found is not None:
             yield name, found

@@ -8,7 +8,9 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 _Kind: TypeAlias = Literal["script", "module", "package", "image", "command", "folder", "code"]
 """What the first word after a launcher and its options is; "folder": its folder names the server; "code": nothing does."""
@@ -97,14 +99,14 @@ _GENERIC: Final = _words(
 _GENERIC_FOLDERS: Final = _GENERIC | _words(
     "dist build out bin lib src source target release debug scripts cmd node_modules .bin .venv venv env",
 )
-_SUFFIX: Final = re.compile(
-    r"\.(?:py|pyw|pyz|pex|js|mjs|cjs|ts|mts|cts|sh|exe|cmd|bat|ps1|jar|dll|rb|pl|php|go|git|whl|gz|tgz|tar|zip|transcript)$",
-    re.IGNORECASE,
+_SUFFIX: Final = (
+    r"(?i)\.(?:py|pyw|pyz|pex|js|mjs|cjs|ts|mts|cts|sh|exe|cmd|bat|ps1|jar|dll|rb|pl|php|go|git|whl|gz|tgz|tar|zip"
+    r"|transcript)$"
 )
-_VERSION: Final = re.compile(r"[-_]v?\d+(?:\.\d+)+(?:[-_.+].*)?$")
+_VERSION: Final = r"[-_]v?\d+(?:\.\d+)+(?:[-_.+].*)?$"
 
 
-class _Launched(NamedTuple):
+class _Launched(msgspec.Struct, frozen=True):
     kind: _Kind
     words: tuple[str, ...] = ()
     """What comes after the launcher and its options."""
@@ -131,7 +133,7 @@ def _found(argv: Sequence[str], cwd: str | None) -> str | None:
         return None
     launched = _launched(argv)
     if launched is None:
-        on_the_path = _base(argv[0]) == argv[0] and not _SUFFIX.search(argv[0])
+        on_the_path = _base(argv[0]) == argv[0] and not re.search(_SUFFIX, argv[0])
         return _plain(argv[0]) if on_the_path else file_name(argv[0], cwd)
     folder = os.path.join(cwd or "", launched.folder) if launched.folder is not None else cwd
     words = launched.words
@@ -154,14 +156,14 @@ def _found(argv: Sequence[str], cwd: str | None) -> str | None:
 
 def _launched(argv: Sequence[str]) -> _Launched | None:
     """Take a command line apart. Returns None if its program launches no other."""
-    first = re.sub(r"(?<=\D)[\d.]+$", "", _SUFFIX.sub("", _base(argv[0]).lower()))
+    first = re.sub(r"(?<=\D)[\d.]+$", "", re.sub(_SUFFIX, "", _base(argv[0]).lower()))
     family = _FAMILIES.get(first, first)
     key, folder, package = first, None, None
     words = list(argv[1:])
     while words and _leads_on(key):
         word = words.pop(0)
         if family in _OPTIONS_THAT_START and (found := _by_option(family, word, words)) is not None:
-            return found._replace(folder=folder)
+            return msgspec.structs.replace(found, folder=folder)
         if word.startswith("-") and len(word) > 1:
             option, equals, value = word.partition("=")
             if words and not equals and _takes_value(family, word):
@@ -254,5 +256,5 @@ def _base(path: str) -> str:
 
 def _plain(name: str) -> str:
     """Return a name without the suffix of its file and its version."""
-    plain = _SUFFIX.sub("", name)
-    return _VERSION.sub("", plain) or plain or name
+    plain = re.sub(_SUFFIX, "", name)
+    return re.sub(_VERSION, "", plain) or plain or name

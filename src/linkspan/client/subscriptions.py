@@ -7,7 +7,6 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/su
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -29,6 +28,7 @@ from linkspan.flows.client_errors import (
     ServerOrigin,
 )
 from linkspan.flows.requesting import backoff
+from linkspan.loading import logger
 from linkspan.revisions.modern import SUBSCRIPTION_ID
 from linkspan.revisions.neutral import NOTHING
 from linkspan.runtime.forks import renew
@@ -45,7 +45,6 @@ READY = object()
 Kind = Literal["tools", "prompts", "resources"]
 _KINDS = cast("Mapping[str, Kind]", LIST_CHANGED)
 _UPDATED = "notifications/resources/updated"
-_log = logging.getLogger("linkspan.client")
 _SOON = 1.0
 """A subscription that ends within so many seconds has failed."""
 _PATIENCE = 5
@@ -235,7 +234,9 @@ class SubscriptionSet:
 
         asked, server = getattr(error, "retry_after", None) or 0.0, transport.state.origin.server
         pause = min(max(asked, backoff(listener.failures, transport.state.random())), _LONGEST_PAUSE)
-        _log.info("%s: subscribing again in %.1f s: %s", server, pause, error.problem, extra={"server": server})
+        logger("linkspan.client").info(
+            "%s: subscribing again in %.1f s: %s", server, pause, error.problem, extra={"server": server}
+        )
         reactor().call_later(pause, again)
 
     def _ready(self, listener: Subscription) -> None:

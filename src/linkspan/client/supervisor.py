@@ -7,7 +7,6 @@ caller's cancellation can disturb it, and all who wait get the same outcome.
 from __future__ import annotations
 
 import atexit
-import logging
 import sys
 import threading
 import time
@@ -15,7 +14,7 @@ import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from linkspan.client.callbacks import Application
 from linkspan.client.probing import Asking
@@ -35,10 +34,10 @@ from linkspan.flows.client_errors import (
     StateLost,
     StreamRestored,
 )
-from linkspan.flows.http_messages import HttpHop
 from linkspan.flows.negotiation import negotiate
 from linkspan.flows.requesting import backoff
 from linkspan.flows.state import ClientState, ClientTelemetry, ResponseCache
+from linkspan.loading import logger
 from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.forks import keep, renew
 from linkspan.runtime.reactor import reactor
@@ -47,7 +46,9 @@ from linkspan.types.methods import LIST_CHANGED, TOOL_LIST
 from linkspan.wire.jsonrpc import ErrorResponse, Notification, Response, RpcRequest, encode
 from linkspan.wire.reports import Report
 
-_log = logging.getLogger("linkspan.client")
+if TYPE_CHECKING:
+    from linkspan.flows.http_messages import HttpHop
+
 _STABLE: Final = 2.0
 """A connection that held so many seconds is forgiven its end: the next one is opened at once."""
 _DYING: Final = 3.0
@@ -288,7 +289,7 @@ class Supervisor:
         except ClientError as error:
             self._connect_failed(error, attempt)
         except Exception as error:
-            logging.getLogger("linkspan").exception("connecting to %s failed", self.state.origin.server)
+            logger("linkspan").exception("connecting to %s failed", self.state.origin.server)
             problem = f"connecting failed: {type(error).__name__}: {error}"
             self._connect_failed(ConnectError(problem, self.state.origin, phase="connect"), attempt)
         else:
@@ -304,7 +305,7 @@ class Supervisor:
         if self._failures:
             pause = max(0.0, self._failed_at + backoff(self._failures, self.state.random()) - time.monotonic())
             server = self.state.origin.server
-            _log.info(
+            logger("linkspan.client").info(
                 "%s: opening a connection in %.1f s, after %d failures",
                 server,
                 pause,
@@ -461,7 +462,9 @@ class Supervisor:
         if callbacks.on_report is not None:
             self.application.queue.post(callbacks.on_report, report)
         elif report.traceback and callbacks.on_stderr is None:
-            _log.error("%s: %s", server, report, extra={"server": server, "incident": report.incident})
+            logger("linkspan.client").error(
+                "%s: %s", server, report, extra={"server": server, "incident": report.incident}
+            )
 
     def stream_restored(self, transport: ClientTransport, error: ClientError) -> None:
         """Tell the application, and those who listen that they may have missed something: what was kept may be old."""

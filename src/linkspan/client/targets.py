@@ -15,19 +15,19 @@ from linkspan.client.config import ConfiguredServers, Settled, UnusableTarget, r
 from linkspan.client.login_options import NO_OPTIONS, LoginOptions
 from linkspan.client.server_names import file_name, server_name
 from linkspan.flows.client_errors import ServerOrigin
-from linkspan.runtime.calls import Connectable
-from linkspan.runtime.channels import OpenChannel
 from linkspan.runtime.command_lines import command_line, split_command
 from linkspan.wire.redaction import redact
 from linkspan.wire.reports import VARIABLE
 
 if TYPE_CHECKING:
     from linkspan.client.transports.stdio import Command
+    from linkspan.runtime.calls import Connectable
+    from linkspan.runtime.channels import OpenChannel
 
 __all__ = ["ServerTarget", "Target", "UnusableTarget", "read_config", "resolve"]
 
-_Other: TypeAlias = str | Path | Sequence[str] | Mapping[str, Any] | Connectable
-ServerTarget: TypeAlias = _Other | OpenChannel
+_Other: TypeAlias = "str | Path | Sequence[str] | Mapping[str, Any] | Connectable"
+ServerTarget: TypeAlias = "_Other | OpenChannel"
 """A `Server`; a command as a list or one line; a `.py` file, perhaps with `:OBJECT`; an entry of an mcp.json as a mapping, or
 `mcp.json:NAME`; a whole `{"mcpServers": {...}}` with one server; or a function that opens a channel."""
 

@@ -21,7 +21,7 @@ from linkspan.schema.provider_schemas import Provider, convert
 from linkspan.schema.refusals import MOST_PARTS, parts, refusals
 from linkspan.text import clip
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
-from linkspan.wire.redaction import HIDDEN, redact
+from linkspan.wire.redaction import hidden, redact
 
 Level: TypeAlias = Literal["error", "warning", "advice"]
 Audience: TypeAlias = Literal["claude", "openai", "gemini", "cursor", "vscode", "directory"]
@@ -210,7 +210,7 @@ def _texts(name: str, texts: Mapping[str, JSON]) -> Iterator[Finding]:
             continue
         if found := _PUSHY.search(text):
             yield Finding("L25", name, f"its {what} steers the model: {found[0]!r}")
-        if HIDDEN.search(re.sub(f"[{_EMOJI}]", "", text)):
+        if hidden().search(re.sub(f"[{_EMOJI}]", "", text)):
             yield Finding("L25", name, f"its {what} has characters that people do not see")
         if redact(text) != text:
             yield Finding("L40", name, f"its {what} has what looks like a secret")

@@ -23,7 +23,7 @@ Phase: TypeAlias = Literal["spawn", "connect", "negotiate", "list", "call", "clo
 _SHOWN_LINES = 12
 _SHOWN_FRAMES = 3
 _TRACEBACK = "Traceback (most recent call last):"
-_NOT_THE_AUTHORS = re.compile(r'File "(?:<frozen |.*[/\\](?:site-packages|src)[/\\]linkspan[/\\])')
+_NOT_THE_AUTHORS: Final = r'File "(?:<frozen |.*[/\\](?:site-packages|src)[/\\]linkspan[/\\])'
 """Frames that say nothing to the author of a server."""
 
 
@@ -164,7 +164,7 @@ def last_words(stderr: str) -> list[str]:
         if line.startswith("  File ") or not frames:
             frames.append([])
         frames[-1].append(line)
-    authors = [frame for frame in frames if not _NOT_THE_AUTHORS.search(frame[0])]
+    authors = [frame for frame in frames if not re.search(_NOT_THE_AUTHORS, frame[0])]
     shown = [line for frame in authors[-_SHOWN_FRAMES:] for line in frame]
     return [*lines[end:][:_SHOWN_LINES], *shown] or lines[-_SHOWN_LINES:]
 
@@ -318,12 +318,12 @@ def hint_for_variable(name: str) -> str:
     return _VARIABLE.format(name)
 
 
-_UNREADABLE: Final = re.compile(r"(?:SyntaxError|IndentationError|TabError|ModuleNotFoundError): .*\s*\Z")
+_UNREADABLE: Final = r"(?:SyntaxError|IndentationError|TabError|ModuleNotFoundError): .*\s*\Z"
 
 
 def is_unreadable(ending: ProcessEnd) -> bool:
     """Return whether a program of Python ended since it cannot be loaded: it would end so each time."""
-    return ending.exit_code == 1 and _UNREADABLE.search(ending.stderr) is not None
+    return ending.exit_code == 1 and re.search(_UNREADABLE, ending.stderr) is not None
 
 
 def hint_for_ending(ending: ProcessEnd, command: str | None = None) -> str | None:
@@ -346,18 +346,18 @@ def hint_for_ending(ending: ProcessEnd, command: str | None = None) -> str | Non
     return None
 
 
-_NO_WAY_BACK: Final = re.compile(r"no back-channel|server-initiated requests? (?:is|are) unavailable")
+_NO_WAY_BACK: Final = r"no back-channel|server-initiated requests? (?:is|are) unavailable"
 """What servers answer whose code asks as in the handshake era, where this client agreed on a revision that asks otherwise."""
-_INCAPABLE: Final = re.compile(r"The client does not support what this needs: ([\w, ]+)")
+_INCAPABLE: Final = r"The client does not support what this needs: ([\w, ]+)"
 _FOR_CAPABILITY: Final = {"elicitation": "elicitation=...", "sampling": "sampling=...", "roots": "roots=[...]"}
 
 
 def hint_for_refusal(text: str, data: JSON = None) -> str | None:
     """Return a hint at how to be served, for the text (and the `data`) with which a server refused or failed a request."""
-    if _NO_WAY_BACK.search(text):
+    if re.search(_NO_WAY_BACK, text):
         return 'the server asks in the way of older revisions: pass era="legacy" to the client [LS-307]'
     declared: JSON = data.get("requiredCapabilities") if is_object(data) else None
-    named = _INCAPABLE.search(text)
+    named = re.search(_INCAPABLE, text)
     required: Collection[str] = declared if is_object(declared) else named[1].split(", ") if named is not None else ()
     wanted = [option for name, option in _FOR_CAPABILITY.items() if name in required]
     return f"pass {' and '.join(wanted)} to the client [LS-303]" if wanted else None

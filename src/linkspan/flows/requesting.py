@@ -5,7 +5,6 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mr
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -24,10 +23,10 @@ from linkspan.flows.client_errors import (
     hint_for_refusal,
 )
 from linkspan.flows.state import ClientState
+from linkspan.loading import logger
 from linkspan.revisions.neutral import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
 from linkspan.wire.jsonrpc import ErrorResponse, Response, encode
 
-_log = logging.getLogger("linkspan.client")
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _LONGEST_WAIT = 30.0
@@ -129,7 +128,7 @@ def request(state: ClientState, spec: RequestSpec, repeatable: Repeatable = READ
 
 def _log_repetition(state: ClientState, spec: RequestSpec, error: ClientError, pause: float, attempt: int) -> None:
     server = state.origin.server
-    _log.info(
+    logger("linkspan.client").info(
         "%s: %s is sent again in %.1f s (attempt %d): %s",
         *(server, shown(spec), pause, attempt, error.problem),
         extra={"server": server, "method": spec.method},

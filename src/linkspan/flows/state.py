@@ -73,7 +73,7 @@ Auth: TypeAlias = str | Callable[[], str]
 _ABOUT_THE_REQUEST: Final = frozenset(
     {"baggage", "idempotency-key", "traceparent", "tracestate", "x-correlation-id", "x-request-id"}
 )
-_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+_TOKEN: Final = r"[A-Za-z0-9\-._~+/]+=*"
 
 
 def bearer(auth: Auth) -> Mapping[str, str]:
@@ -82,7 +82,7 @@ def bearer(auth: Auth) -> Mapping[str, str]:
     Raises: ValueError for an invalid token; the error does not show it.
     """
     token = auth() if callable(auth) else auth
-    if type(token) is not str or not _TOKEN.fullmatch(token):
+    if type(token) is not str or not re.fullmatch(_TOKEN, token):
         raise ValueError("auth= must be a bearer token, or a function that returns one: letters, digits and -._~+/=")
     return {"authorization": f"Bearer {token}"}
 

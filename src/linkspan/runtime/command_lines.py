@@ -16,7 +16,7 @@ from typing import Final
 
 _ENDINGS: Final = ".com;.exe;.bat;.cmd"
 _BATCH: Final = (".bat", ".cmd")
-_PLAIN: Final = re.compile(r"[A-Za-z0-9#$*+\-./:?@\\_\u00a0-\U0010ffff]+(?<!\\)")
+_PLAIN: Final = r"[A-Za-z0-9#$*+\-./:?@\\_\u00a0-\U0010ffff]+(?<!\\)"
 """A word that `cmd.exe` passes on without quotes."""
 
 
@@ -70,7 +70,7 @@ def _batch_word(word: str, *, quoted: bool = False) -> str:
     """Return a word of a line of `cmd.exe`. Quotes are doubled; an empty piece of %CD% keeps percent signs apart."""
     if re.search(r"[\0\r\n]", word):
         raise ValueError("a batch file cannot be given a line break; start the program that it starts instead")
-    if not quoted and _PLAIN.fullmatch(word):
+    if not quoted and re.fullmatch(_PLAIN, word):
         return word
     doubled = re.sub(r'(\\*)("|\Z)', lambda found: found[1] * 2 + found[2] * 2, word)
     return '"' + doubled.replace("%", "%%cd:~,%") + '"'

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import math
 import threading
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NoReturn, Protocol
 
+from linkspan.loading import logger
 from linkspan.runtime.descriptors import DescriptorWaiter, WakePipe
 from linkspan.runtime.forks import keep, point_to_devnull, start_afresh_with
 from linkspan.runtime.unexpected import Unexpected
@@ -172,7 +172,7 @@ class Reactor:
 
 def _log_mistake(error: Exception, more: str = "") -> None:
     """Log a mistake of ours in one client, which must not stop the others."""
-    logging.getLogger("linkspan").error("an error in a client's connection%s", more, exc_info=error)
+    logger("linkspan").error("an error in a client's connection%s", more, exc_info=error)
 
 
 def reactor() -> Reactor:

@@ -315,27 +315,44 @@ def _hide(value: JSON, given: re.Pattern[str] | None, depth: int) -> JSON:
     return _redact_value(value, given, depth)
 
 
-HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+_HIDDEN: Final = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 """C0 except tab and newline, DEL and C1; line and paragraph separators; what turns the direction of text (Trojan Source);
 halves of characters; and all that Unicode calls default ignorable: zero-width characters, joiners, fillers, variation selectors,
 tags, which people do not see and models read. https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point"""
 
-INVISIBLE: Final = re.compile(HIDDEN.pattern.removesuffix("]") + "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]")
-"""The same, and all that is blank and not the space: people do not see which of them it is, nor how many stand at an end."""
+_BLANK: Final = "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
+"""All that is blank and not the space: people do not see which of them it is, nor how many stand at an end."""
 
 _JOINERS: Final = "\u200c\u200d"
 _PRESENTATION: Final = "\ufe0e\ufe0f"
 """The variation selectors that choose text or emoji."""
-_EMOJI: Final = re.compile(
-    "[\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u2460-\u24ff\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
-    "\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
+_EMOJI: Final = (
+    "\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u2460-\u24ff\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
+    "\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 )
 """Blocks in which emoji are, and few letters."""
 _KEYCAP: Final = "\u20e3"
+
+
+@cache
+def hidden() -> re.Pattern[str]:
+    """Return what finds the characters that `neutral` escapes."""
+    return re.compile(f"[{_HIDDEN}]")
+
+
+@cache
+def invisible() -> re.Pattern[str]:
+    """Return what finds the characters that `revealed` escapes."""
+    return re.compile(f"[{_HIDDEN}{_BLANK}]")
+
+
+@cache
+def _emoji() -> re.Pattern[str]:
+    return re.compile(f"[{_EMOJI}]")
 
 
 def neutral(text: str, before: str = "") -> str:
@@ -345,12 +362,12 @@ def neutral(text: str, before: str = "") -> str:
     """
     text = text.replace("\r\n", "\n")
     whole, shift = (before + text, len(before)) if before else (text, 0)
-    return HIDDEN.sub(lambda found: found[0] if belongs(whole, found.start() + shift) else _escape(found), text)
+    return hidden().sub(lambda found: found[0] if belongs(whole, found.start() + shift) else _escape(found), text)
 
 
 def revealed(text: str) -> str:
     """Return a text with every command and every hidden character escaped, those too that `neutral` leaves, and blanks."""
-    return INVISIBLE.sub(_escape, text.replace("\r\n", "\n"))
+    return invisible().sub(_escape, text.replace("\r\n", "\n"))
 
 
 def neutral_json(value: JSON) -> JSON:
@@ -389,14 +406,14 @@ def belongs(text: str, place: int) -> bool:
 
 
 def _is_emoji(letter: str) -> bool:
-    return _EMOJI.match(letter) is not None
+    return _emoji().match(letter) is not None
 
 
 def _is_of_a_word(letter: str) -> bool:
     """Return whether that is a letter, or a mark on one, outside ASCII, whose words need no joiners."""
     from unicodedata import category
 
-    return not letter.isascii() and category(letter)[0] in "LM" and HIDDEN.match(letter) is None
+    return not letter.isascii() and category(letter)[0] in "LM" and hidden().match(letter) is None
 
 
 def _escape(found: re.Match[str]) -> str:

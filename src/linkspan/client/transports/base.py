@@ -50,7 +50,6 @@ from linkspan.flows.client_errors import (
     hint_for_ending,
     hint_for_silence,
 )
-from linkspan.flows.http_messages import HttpHop
 from linkspan.flows.requesting import shown, total_of
 from linkspan.flows.state import ClientState
 from linkspan.revisions import LATEST
@@ -61,6 +60,8 @@ from linkspan.wire.reports import Report
 
 if TYPE_CHECKING:
     import asyncio
+
+    from linkspan.flows.http_messages import HttpHop
 
 _STRAY_KEPT = 5
 

@@ -7,7 +7,6 @@ process dies, the transport waits briefly for its exit status before it reports 
 from __future__ import annotations
 
 import codecs
-import logging
 import os
 import threading
 import time
@@ -21,6 +20,7 @@ from linkspan.client.transports.base import ClientTransport, ThreadWaiter, Trans
 from linkspan.core.flow import RequestSpec
 from linkspan.flows.client_errors import ConnectError, ConnectionLost, ProcessEnd, hint_for_missing_command
 from linkspan.flows.state import ClientState
+from linkspan.loading import logger
 from linkspan.runtime.descriptors import CHUNK, DescriptorWaiter, Readable, WakePipe, Writer, can_poll, open_poll
 from linkspan.runtime.forks import point_to_devnull, renew
 from linkspan.runtime.process import Child, signal_name
@@ -323,7 +323,7 @@ class StdioClientTransport(ClientTransport):
             self.receive(events, here)
             self._reactor.call(self._stdout_ended)
         except Exception:  # a mistake of ours or of a recorder must not end the thread that reads
-            logging.getLogger("linkspan").exception("an error in a client's connection")
+            logger("linkspan").exception("an error in a client's connection")
         except BaseException:  # the caller in whose thread we are was interrupted: part of a message may be lost
             self._reactor.call(self._begin_to_end)
             raise
