@@ -165,3 +165,40 @@ def test_exec_loads_neither_the_metadata_of_distributions_nor_pydantic(program):
     code = "import sys\nfrom mcp.server.fastmcp import FastMCP\nFastMCP('a')\n"
     code += "print({'importlib.metadata', 'pydantic'} & {*sys.modules})"
     assert run(*LINKSPAN, "exec", program(code)) == (0, "set()\n", "")
+
+
+SECURE = """
+import asyncio, sys, threading
+from mcp.server.fastmcp import FastMCP
+server = FastMCP("secure")
+
+@server.tool()
+async def look() -> list[str]:
+    before = "_ssl" in sys.modules
+    import ssl
+    names, begin = [], threading.Barrier(8)
+
+    def use():
+        begin.wait()
+        names.append(type(ssl.create_default_context()).__name__)
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    try:
+        await asyncio.open_connection("127.0.0.1", 1, ssl=ssl.create_default_context())
+    except OSError as error:
+        names.append(type(error).__name__)
+    protocol = asyncio.sslproto.SSLProtocol.__name__
+    return [str(before), *sorted({*names}), protocol, type(ssl).__name__, str("create_default_context" in dir(ssl))]
+
+server.run()
+"""
+
+
+def test_exec_loads_openssl_with_the_first_use(program):
+    with SyncClient([*LINKSPAN, "exec", program(SECURE)]) as client:
+        found = client.call_tool("look").structured["result"]
+    assert found == ["False", "ConnectionRefusedError", "SSLContext", "SSLProtocol", "module", "True"]

@@ -78,7 +78,9 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _prepare(flavour: str | None, kept: Sequence[str]) -> None:
     from linkspan_compat import flavours
     from linkspan_compat.finder import install, without
+    from linkspan_compat.verbs.late import load_late
 
+    load_late()
     install(without(kept))
     if flavour is not None:
         flavours.choose(flavour)
