@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,24 +110,60 @@ def test_a_bridge_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> Non
 
 
 BROWSER = """
-import sys, urllib.request
+import os, sys, time, urllib.request
 with open(sys.argv[1], "a") as tabs:
     tabs.write("tab\\n")
-urllib.request.urlopen(sys.argv[2]).read()
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.05)
+urllib.request.urlopen(sys.argv[3]).read()
 """
 
 
+def say(process: subprocess.Popen[str], method: str, number: int | None = None) -> None:
+    """Send a message to a bridge."""
+    assert process.stdin is not None
+    message = {"jsonrpc": "2.0", "method": method} | ({} if number is None else {"id": number})
+    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+
+
+def messages_until(process: subprocess.Popen[str], holds: Callable[[Any], bool]) -> list[Any]:
+    """Return what a bridge writes, up to the message for which something holds."""
+    assert process.stdout is not None
+    found: list[Any] = []
+    for line in process.stdout:
+        found.append(json.loads(line))
+        if holds(found[-1]):
+            return found
+    pytest.fail(f"the bridge ended after {found}")
+
+
+def names_of(process: subprocess.Popen[str], number: int) -> list[str]:
+    """Return the tools that a bridge lists."""
+    say(process, "tools/list", number)
+    listed = messages_until(process, lambda message: message.get("id") == number)[-1]
+    return [each["name"] for each in listed["result"]["tools"]]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a browser of its own")
-def test_bridges_without_a_login_open_one_tab_and_register_once(tmp_path: Path) -> None:
-    browser, tabs = tmp_path / "browser.py", tmp_path / "tabs"
+def test_bridges_without_a_login_answer_at_once_and_offer_the_tools_after_one_login_in_one_tab(tmp_path: Path) -> None:
+    browser, tabs, gate = (tmp_path / name for name in ("browser.py", "tabs", "gate"))
     browser.write_text(BROWSER)
-    shown = {"BROWSER": f"{sys.executable} {browser} {tabs} %s", "DISPLAY": ":9"}
+    shown = {"BROWSER": f"{sys.executable} {browser} {tabs} {gate} %s", "DISPLAY": ":9"}
     with login_site() as site:
-        started = [bridge(site.url, home=tmp_path, **shown) for _ in range(4)]
-        for each in started:
-            assert each.stdout is not None
-            assert '"site"' in each.stdout.readline()
-        for each in started:
-            each.communicate(timeout=10)
+        started = [bridge(site.url, home=tmp_path, **shown) for _ in range(10)]
+        try:
+            for each in started:
+                messages_until(each, lambda message: "result" in message)
+                say(each, "notifications/initialized")
+                assert names_of(each, 2) == []
+            assert site.seen["/authorize"] == 0  # nobody has logged in yet
+            gate.touch()
+            for each in started:
+                messages_until(each, lambda message: message.get("method") == "notifications/tools/list_changed")
+                assert names_of(each, 3) == ["who", "write"]
+        finally:
+            for each in started:
+                each.communicate(timeout=60)
         assert tabs.read_text() == "tab\n"
         assert (site.seen["/register"], site.seen["/authorize"]) == (1, 1)

@@ -239,6 +239,31 @@ def test_a_server_that_hangs_is_waited_for_once() -> None:
         assert time.monotonic() - began < 3.5
 
 
+class Slow(Elsewhere):
+    """A server elsewhere that can be reached once it `may` be."""
+
+    def __init__(self) -> None:
+        super().__init__(make_server())
+        self.may = threading.Event()
+
+    def connect(self, *, ports: Any) -> Any:
+        """Open a connection."""
+        self.may.wait(60)
+        return super().connect(ports=ports)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_lists_that_come_too_late_for_the_first_list_of_a_client_are_announced(era: Any) -> None:
+    server, slow, changes = Server("here"), Slow(), list[Any]()
+    server.tool(name="own")(lambda: "own")
+    server.mount(slow, list_timeout=0.05)
+    with SyncClient(server, era=era, on_change=changes.append) as client:
+        assert [each.name for each in client.list_tools()] == ["own"]
+        slow.may.set()
+        until(lambda: any(each.kind == "tools" for each in changes), 60)
+        assert [each.name for each in client.list_tools()] == ["own", "add", "greet", "fail"]
+
+
 def test_a_function_of_the_context_gives_each_caller_their_own_token() -> None:
     server, seen = Server("here"), list[str]()
 

@@ -286,6 +286,9 @@ class Application:
         except (msgspec.DecodeError, RecursionError):
             return
 
+    def person_awaited(self) -> None:
+        """Do nothing: a person who logs in knows it. Must not block."""
+
     def report(self, event: ClientEvent) -> None:
         """Pass on what has happened to the connection, and log what the client does about a failure."""
         if not isinstance(event, Connected):

@@ -69,6 +69,7 @@ class Supervisor:
         """Prepare; `opener` opens the transport when it is needed, and may raise ClientError."""
         self.state = state
         self.application = application
+        self.person_awaited = application.person_awaited
         self.listeners = SubscriptionSet()
         self.opener = opener
         self._transport: ClientTransport | None = None

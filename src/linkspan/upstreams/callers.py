@@ -208,6 +208,8 @@ class UpstreamCaller:
         self._lists: Lists = {}
         self._waiting: ViewOnItsWay | None = None
         self._is_late = False
+        self._awaits_login = False
+        """Whether a person has to log in before there are lists."""
         self._is_listing = self._lists_again = False
         self._awaits_token = False
         """Whether its lists are to be asked for as soon as a request brings a token."""
@@ -259,12 +261,14 @@ class UpstreamCaller:
         return Introduction(found) if isinstance(found, ViewOnItsWay) else None
 
     def view(self, request: Request) -> CallerView | ViewOnItsWay | None:
-        """Return what the caller sees, what has to be waited for, or None where it did not come in time."""
+        """Return what the caller sees, what has to be waited for, or None where it did not come in time, or awaits a login."""
         self.used = now = time.monotonic()
         if self.shown is not None:
             if self._awaits_token or (now - self._listed_at >= _STALE and self._is_stale()):
                 self._list(request)
             return self.shown
+        if self._awaits_login:
+            return None
         with self._lock:
             waiting, is_late = self._waiting, self._is_late
             if waiting is None:
@@ -294,6 +298,17 @@ class UpstreamCaller:
         problem = f"{self.name}: its lists did not come within {self._home.list_timeout:g} s"
         self._home.set_status(problem)
         waiting.done(problem if self._home.is_required else None)
+
+    def login_awaited(self) -> None:
+        """Let those go on who wait for the lists, which are announced once a person has logged in."""
+        with self._lock:
+            if self.shown is not None or self._closed:
+                return
+            waiting, self._waiting = self._waiting, None
+            self._is_late = self._awaits_login = True
+        self._home.set_status(f"{self.name}: a person has to log in")
+        if waiting is not None:
+            waiting.done()
 
     def _list(self, request: Request | None = None) -> None:
         """Ask for all lists, unless that is under way; with the rights of a request, where requests have their own."""
@@ -338,6 +353,7 @@ class UpstreamCaller:
             again, self._lists_again = self._lists_again, False
             self._listed_at = time.monotonic()
             waiting, self._waiting = self._waiting, None
+            is_late, self._awaits_login = self._is_late, False
             before = after = self.shown
             if not isinstance(found, Exception):
                 self._lists = found = self._home.received(self, found)
@@ -349,7 +365,7 @@ class UpstreamCaller:
             problem = f"{self.name}: {why}"
         if not isinstance(found, ClientClosed):
             self._home.set_status(problem)
-        if after is not None and after is not before:
+        if after is not None and after is not before and (before is not None or is_late):
             self._home.announce(self, before, after)
         if waiting is not None:
             waiting.done(problem if self._home.is_required else None)

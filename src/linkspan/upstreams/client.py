@@ -82,13 +82,15 @@ class UpstreamClient(BaseClient):
         *,
         stored_login: bool,
         extensions: Collection[Extension],
+        on_login: Callable[[], object],
         **options: Any,
     ) -> None:
         """Prepare a client that declares these capabilities in a handshake. `options` are those of `Client`.
 
-        `extensions` are those of the server around.
+        `extensions` are those of the server around. `on_login`, which must not block, is called when a person has to log in.
         """
         self._uses_stored_login = stored_login
+        self._on_login = on_login
         elicitation = capabilities.get("elicitation")
         if elicitation is not None:
             options |= {"elicitation": _never, "elicitation_modes": tuple(elicitation)}
@@ -106,7 +108,7 @@ class UpstreamClient(BaseClient):
             state.options = structs.replace(state.options, named_by=names_by_method(extensions))
 
     def _make_application(self, handlers: Handlers, callbacks: Callbacks) -> Application:
-        return _CallerApplication(handlers, callbacks)
+        return _CallerApplication(handlers, callbacks, self._on_login)
 
     @property
     def is_idle(self) -> bool:
@@ -224,6 +226,14 @@ class _FlowRun:
 
 class _CallerApplication(Application):
     """Passes on what a server says to those whose requests it is about."""
+
+    def __init__(self, handlers: Handlers, callbacks: Callbacks, on_login: Callable[[], object]) -> None:
+        super().__init__(handlers, callbacks)
+        self._on_login = on_login
+
+    def person_awaited(self) -> None:
+        """Pass on that a person has to log in."""
+        self._on_login()
 
     def ask(self, transport: ClientTransport, request: RpcRequest) -> None:
         """Pass on a question to the call that it is for; where that is not said, to the oldest that has not asked yet."""

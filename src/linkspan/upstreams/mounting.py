@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from linkspan.errors import INTERNAL_ERROR, RegistrationError, RemoteProtocolErr
 from linkspan.flows.client_errors import ClientError
 from linkspan.revisions.agreement import Agreement
 from linkspan.revisions.neutral import Outcome, Peer, Request
+from linkspan.runtime.reactor import reactor
 from linkspan.schema.annotations import EMPTY, parameters_of
 from linkspan.server.catalogue import CallerView, Listed, Registry
 from linkspan.server.mounting import MountOptions, Selection, Site
@@ -306,6 +307,9 @@ class Upstream:
             caller.declared,
             stored_login=not (isinstance(caller.key, CallerKey) and caller.key.is_remote),
             extensions=self.extensions,
+            on_login=_weakly_told(caller)
+            if self._attendant is not None
+            else bool,  # the host of a bridge does not wait
             name=self.name,
             on_change=_weakly(caller, UpstreamCaller.changed),
             on_event=_weakly(caller, UpstreamCaller.happened),
@@ -372,16 +376,16 @@ class Upstream:
         return [each for each in found if each is not None]
 
     def announce(self, caller: UpstreamCaller, before: CallerView | None, after: CallerView) -> None:
-        """Notify a caller of the lists that have changed, whichever process their client listens to."""
-        if before is None:
-            return
+        """Notify a caller of the lists that have changed, whichever process their client listens to.
+
+        Without a view before, they had none.
+        """
         changed: dict[str, list[Listed]] = {}
         for method, registry in self._site.catalogue.lists.items():
             registry.forget_pages()
-            if method in before.lists and method in after.lists:
-                changed.setdefault(registry.spec.capability, []).extend(
-                    _changes(before.lists[method], after.lists[method])
-                )
+            if method in after.lists:
+                known = before.lists.get(method, ()) if before is not None else ()
+                changed.setdefault(registry.spec.capability, []).extend(_changes(known, after.lists[method]))
         for capability, items in changed.items():
             if items:
                 self._site.announcer.list_changed(capability, items, caller=(self._mark, _mark_of(caller.key)))
@@ -464,15 +468,11 @@ def _is_beside(uri: str, registry: Registry[Any]) -> bool:
     return any(len(each.partition("://")[2]) > 0 and uri.startswith(f"{each}/") for each in folders)
 
 
-def _changes(before: Registry[Any], after: Registry[Any]) -> list[Listed]:
+def _changes(before: Iterable[Listed], after: Registry[Any]) -> list[Listed]:
     """Return the items of a list that came, went, or are others now."""
-    old, new = _shown(before), _shown(after)
+    old, new = {after.key_of(each): each for each in before}, {after.key_of(each): each for each in after}
     changed = [each for key, each in new.items() if key not in old or _differs(old[key], each)]
     return changed + [each for key, each in old.items() if key not in new]
-
-
-def _shown(registry: Registry[Any]) -> dict[str, Listed]:
-    return {registry.key_of(each): each for each in registry}
 
 
 def _differs(one: Listed, other: Listed) -> bool:
@@ -502,6 +502,17 @@ def _token_of(caller: UpstreamCaller) -> Callable[[], str]:
         return (found.token if found is not None else None) or ""
 
     return token
+
+
+def _weakly_told(caller: UpstreamCaller) -> Callable[[], object]:
+    """Return what tells a caller, if it is still there, that a person has to log in; it does not block."""
+    reference = weakref.ref(caller)
+
+    def tell() -> None:
+        if (found := reference()) is not None:
+            reactor().call(found.login_awaited)
+
+    return tell
 
 
 def _weakly(

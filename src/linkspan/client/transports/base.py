@@ -240,6 +240,10 @@ class TransportOwner(Protocol):
         """A stream on which the server speaks by itself was lost, as `error` says, and is open again."""
         ...
 
+    def person_awaited(self) -> None:
+        """A request waits for a person who logs in."""
+        ...
+
     def connection_lost(self, transport: ClientTransport, error: ClientError) -> None:
         """The connection has ended, and not because it was closed."""
         ...

@@ -161,6 +161,7 @@ class HttpClientTransport(ClientTransport):
                 if not isinstance(clock, StoppableClock):
                     clock = self.state.clock = StoppableClock()
             clock.stop((self, request_id))
+            self._owner.person_awaited()
             return
         if isinstance(clock := self.state.clock, StoppableClock):
             clock.go_on((self, request_id))
