@@ -182,3 +182,59 @@ class TestAgain:
             page.get_by_role("tab", name="History").click()
             page.locator("#panel-History").get_by_role("button", name="Edit").click()
             assert page.locator("#work li[data-name=port] textarea").input_value() == "Oban"
+
+
+class TestForms:
+    """A form sends what a person has put into it."""
+
+    def test_an_optional_object_that_nobody_touched_is_left_out(self, opened: Any) -> None:
+        server, got = Server("forms"), list[Any]()
+        contact = {
+            "type": "object",
+            "properties": {
+                "mail": {"type": "string", "format": "email"},
+                "name": {"type": "object", "properties": {"first": {"type": "string"}}, "required": ["first"]},
+                "loud": {"type": "boolean", "default": False},
+            },
+            "required": ["mail", "name"],
+        }
+        schema = {
+            "type": "object",
+            "properties": {
+                "port": {"type": "string"},
+                "contact": contact,
+                "other": {"anyOf": [contact, {"type": "null"}]},
+            },
+            "required": ["port"],
+        }
+
+        def handler(**given: Any) -> str:
+            got.append(given)
+            return "ok"
+
+        server.define_tool(name="go", input_schema=schema, handler=handler)
+        with desk(server) as bench:
+            page = opened(bench)
+            choose(page, "go")
+            form = page.locator("#work article form")
+            form.locator("> ul > li[data-name=port] textarea").fill("Oban")
+            send(page)
+            bench.until(lambda: got == [{"port": "Oban"}])
+            inner = form.locator("> ul > li[data-name=contact]")
+            inner.locator("li[data-name=first] textarea").fill("Ann")
+            send(page)  # what has been begun needs the rest
+            page.locator("#work [role=alert]", has_text="mail").wait_for()
+            inner.locator("li[data-name=mail] input").fill("ann@example.com")
+            send(page)
+            whole = {"mail": "ann@example.com", "name": {"first": "Ann"}, "loud": False}
+            bench.until(lambda: got[1:] == [{"port": "Oban", "contact": whole}])
+            inner.locator("li[data-name=first] textarea").fill("")
+            inner.locator("li[data-name=mail] input").fill("")
+            send(page)
+            bench.until(lambda: got[2:] == [{"port": "Oban"}])
+            page.get_by_role("button", name="Edit as JSON").click()
+            page.get_by_label("The arguments as JSON").fill(
+                '{"port": "Oban", "other": {"mail": "", "name": {"first": ""}}}'
+            )
+            send(page)  # what is written is meant
+            bench.until(lambda: got[3:] == [{"port": "Oban", "other": {"mail": "", "name": {"first": ""}}}])

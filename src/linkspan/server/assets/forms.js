@@ -158,22 +158,30 @@ function endOfJson(text) {
   }
 }
 
-// An object: its fields in a frame. It is left out if all of them are, and it may be.
+// An object: its fields in a frame. One that may be left out is, with all that it needs, until a person has put something into it.
 
 function frame(schema, root, required, depth) {
   const fields = Object.create(null);
   const rows = rowsOf(schema, root, fields, depth + 1);
   const node = make("fieldset", {}, rows);
+  const reading = () => safely(() => toJson(values(fields)));
+  const needed = [...node.querySelectorAll(":required")];
+  let blank = reading();
+  let written = false; // what reads like nothing, and is meant
+  const isThere = () => required || written || reading() !== blank;
+  const ease = () => needed.forEach((each) => (each.required = isThere()));
+  for (const kind of ["input", "change", "click"]) node.addEventListener(kind, ease);
+  ease();
   return {
     node,
     fields,
-    read: () => {
-      const found = values(fields);
-      return required || Object.keys(found).length ? found : undefined;
-    },
+    read: () => (isThere() ? values(fields) : undefined),
     write: (value) => {
       if (value !== undefined && !isObject(value)) return false;
       const known = Object.entries(fields).map(([name, each]) => each.write(value?.[name]));
+      if (value === undefined) blank = reading();
+      written = value !== undefined && reading() === blank;
+      ease();
       return known.every(Boolean) && Object.keys(value ?? {}).every((name) => name in fields);
     },
   };

@@ -101,7 +101,7 @@ function build(kind, name, item) {
     event.preventDefault();
     if (json.isJson() || form.checkValidity()) return json.isJson() || !warned(form, fields) ? send() : undefined;
     form.reportValidity();
-    const bad = form.querySelector(":invalid");
+    const bad = form.querySelector(":is(input, select, textarea):invalid");
     say(`${bad.closest("[data-name]")?.dataset.name ?? "A field"}: ${bad.validationMessage}`);
     anyway.hidden = false;
   };
