@@ -136,6 +136,11 @@ def test_the_workbench_shuts_nobody_out(browser: Any, file: str, scheme: Scheme,
         for tab in ("Messages", "HTTP", "History", "Log"):
             page.get_by_role("tab", name=tab).click()
             judged.judge(tab)
+        page.get_by_role("tab", name="History").click()
+        page.get_by_role("button", name="Compare …").last.click()
+        page.get_by_role("button", name="Compare with").first.click()
+        page.locator(".pair").wait_for()
+        judged.judge("a comparison")
     judged.close()
     assert judged.against == []
 

@@ -433,3 +433,16 @@ def test_a_new_tool_marks_itself_and_not_the_server() -> None:
     told = Listing(new.items, instructions="Book late.")
     (own,) = marks(new, told)
     assert (own.kind, own.name, own.mark, own.what) == ("server", "", "~", ["its instructions changed"])
+
+
+def test_a_template_is_marked_by_the_uri_that_the_page_lists() -> None:
+    old = {"name": "tide_of", "uriTemplate": "tide://{port}", "description": "a"}
+    gone = {"name": "fare", "uriTemplate": "fare://{port}"}
+    new = {**old, "description": "b"}
+    added = {"name": "map", "uriTemplate": "map://{port}"}
+    found = marks(Listing({"templates": [old, gone]}), Listing({"templates": [new, added]}))
+    assert {(each.kind, each.name, each.mark) for each in found} == {
+        ("templates", "tide://{port}", "~"),
+        ("templates", "fare://{port}", "-"),
+        ("templates", "map://{port}", "+"),
+    }

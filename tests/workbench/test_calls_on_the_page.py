@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -238,3 +239,146 @@ class TestForms:
             )
             send(page)  # what is written is meant
             bench.until(lambda: got[3:] == [{"port": "Oban", "other": {"mail": "", "name": {"first": ""}}}])
+
+
+class TestCompare:
+    """Two calls are compared: their names, their times, and what differs."""
+
+    def test_the_places_that_differ_are_listed_and_both_calls_are_named(self, opened: Any) -> None:
+        server = Server("tides")
+
+        @server.tool(annotations={"read_only_hint": True})
+        def tide(port: str) -> dict[str, Any]:
+            return {"port": port, "days": ["mon", *(["tue"] if port == "Mull" else []), "wed"], "rope": f"a\n{port}\nc"}
+
+        @server.tool(annotations={"read_only_hint": True})
+        def sink(depth: int) -> float:
+            return 1 / depth
+
+        with desk(server) as bench:
+            page = opened(bench)
+            calls = [bench.call("tide", {"port": port}) for port in ("Oban", "Mull", "Oban")]
+            failed = bench.call("sink", {"depth": 0})
+            page.get_by_role("tab", name="History").click()
+            rows = page.locator("#panel-History > .line")
+            rows.nth(3).get_by_role("button", name="Compare …").click()
+            rows.nth(2).get_by_role("button", name=f"Compare with #{calls[0]['id']} tide").press("Enter")
+            page.get_by_text("The answers differ in 3 places.").wait_for()
+            heading = page.locator("#work h2", has_text="compared with").inner_text()
+            assert heading.startswith(f"#{calls[0]['id']} tide, ")
+            assert f"compared with #{calls[1]['id']} tide" in heading
+            assert page.locator(".pair h3").nth(0).inner_text().startswith(f"First: #{calls[0]['id']} tide, ")
+            table = page.get_by_role("region", name="What the answers differ in")
+            assert table.locator("tbody th").all_inner_texts() == [
+                "structuredContent.port",
+                "structuredContent.days[1]",
+                "structuredContent.rope",
+            ]
+            assert [each.strip() for each in table.locator("del").all_inner_texts()] == ["Oban", "− Oban"]
+            assert [each.strip() for each in table.locator("ins").all_inner_texts()] == ["Mull", "tue", "+ Mull"]
+            assert (
+                page.get_by_role("region", name="What the calls differ in").locator("tbody th").inner_text()
+                == "arguments.port"
+            )
+
+            rows.nth(3).get_by_role("button", name="Compare …").press("Enter")
+            assert (
+                page.evaluate("document.activeElement.textContent") == "Do not compare"
+            )  # the keyboard is where it was
+            rows.nth(1).get_by_role("button", name="Compare with").click()
+            page.get_by_text("Both answers say the same.").wait_for()
+            assert page.get_by_role("region", name="What the answers differ in").count() == 0
+            rows.nth(3).get_by_role("button", name="Compare …").click()
+            rows.nth(0).get_by_role("button", name="Compare with").click()
+            page.get_by_text(re.compile("The answers differ in . places")).wait_for()
+            assert failed["is_error"]
+
+    def test_nothing_is_the_same_before_both_have_ended(self, opened: Any) -> None:
+        server, go_on = Server("slow"), threading.Event()
+
+        @server.tool(annotations={"read_only_hint": True})
+        def slow(ctx: Context) -> str:
+            if ctx.protocol_version < "2026":
+                go_on.wait(60)
+            return "done"
+
+        with desk(server) as bench:
+            page = opened(bench)
+            choose(page, "slow")
+            page.get_by_label("Revision").select_option("both")
+            send(page)
+            page.get_by_text("Waiting for the other answer").wait_for()
+            assert page.get_by_text("Both answers say the same.").count() == 0
+            go_on.set()
+            page.get_by_text("Both answers say the same.").wait_for()
+
+
+class TestWords:
+    """What the page says of a call."""
+
+    def test_an_empty_result_is_said_to_be_empty(self, opened: Any) -> None:
+        server = Server("empty")
+        server.define_tool(name="nothing", handler=lambda: None)
+        server.define_tool(name="blank", handler=lambda: "")
+        said = []
+        with desk(server) as bench:
+            page = opened(bench)
+            for name in ("nothing", "blank"):
+                choose(page, name)
+                send(page)
+                page.locator("#work .out .good").wait_for()
+                said.append(page.locator("#work .out").inner_text())
+        assert "The result is empty. It has no content." in said[0]
+        assert "An empty text." in said[1]
+
+    def test_a_call_says_that_it_waits_for_an_answer(self, opened: Any) -> None:
+        server = Server("desk")
+
+        @server.tool
+        async def poem(ctx: Context) -> str:
+            return str(await ctx.sample("A poem about the sea"))
+
+        with desk(server) as bench:
+            page = opened(bench)
+            choose(page, "poem")
+            page.get_by_label("Revision").select_option("2025-11-25")
+            send(page)
+            page.get_by_text("The call waits for your answer to the question above.").wait_for()
+            assert page.locator("#work progress:visible").count() == 0
+            texts = page.locator(".asked strong").evaluate_all("all => all.map((each) => each.parentElement.tagName)")
+            assert texts == ["FORM", "P"]  # "play the model" and "user" are two lines
+            assert page.get_by_role("button", name="Save", exact=True).count() == 0
+            page.get_by_role("button", name="Stop the call").click()
+            page.locator("#work .out", has_text="Stopped").wait_for()
+
+    def test_the_history_is_filtered(self, opened: Any) -> None:
+        server = Server("tides")
+        for name in ("tide", "fare"):
+            server.define_tool(name=name, handler=lambda: "x")
+        with desk(server) as bench:
+            page = opened(bench)
+            bench.call("tide")
+            bench.call("fare")
+            page.get_by_role("tab", name="History").click()
+            rows = page.locator("#panel-History .row")
+            rows.nth(1).wait_for()
+            page.get_by_label("Filter what happened").fill("FARE")
+            assert rows.locator("code").all_inner_texts() == ["fare"]
+            bench.call("tide")
+            bench.call("fare")
+            rows.nth(1).wait_for()
+            assert rows.locator("code").all_inner_texts() == ["fare", "fare"]
+            page.get_by_label("Filter what happened").fill("nothing like it")
+            page.get_by_text("No call fits the filter.").wait_for()
+            assert page.locator("#happened").get_by_text("only this call").is_hidden()
+
+    def test_a_call_that_is_made_from_the_history_is_shown_with_its_name(self, opened: Any) -> None:
+        server = Server("tides")
+        server.define_tool(name="tide", handler=lambda: "high", annotations={"readOnlyHint": True})
+        with desk(server) as bench:
+            page = opened(bench)
+            bench.call("tide")
+            page.get_by_role("tab", name="History").click()
+            page.locator("#panel-History").get_by_role("button", name="Again").click()
+            page.locator("#work .out .good").wait_for()
+            assert "tide" in page.locator("#work .out h2").inner_text()

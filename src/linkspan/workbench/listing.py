@@ -68,7 +68,7 @@ class ItemMark(msgspec.Struct, frozen=True):
     kind: str
     """Its list, such as `tools`; `server` for the server itself."""
     name: str
-    """Empty for the server itself."""
+    """As the page knows it: the URI of a resource, of a template with its variables; empty for the server itself."""
     mark: str
     """`+`, `~` or `-`."""
     level: str
@@ -82,6 +82,11 @@ def marks(before: Listing, after: Listing) -> list[ItemMark]:
     That the lists as a whole cost more is left out: the items that do are here themselves.
     """
     lists = {kind: name for name, kind in KINDS.items()}
+    templates = {
+        str(each.get("name")): str(each.get("uriTemplate"))
+        for listing in (before, after)
+        for each in reversed(listing.items.get("templates", ()))  # the first of several with one name counts
+    }
     found: dict[str, ItemMark] = {}
     for each in changes(before.snapshot(), after.snapshot()):
         if each.code == _GROWN:
@@ -92,6 +97,7 @@ def marks(before: Listing, after: Listing) -> list[ItemMark]:
             found[each.place] = msgspec.structs.replace(old, what=[*old.what, each.words])
             continue
         mark = _MARKS.get(each.code, "~")
+        name = templates.get(name, name) if kind == "template" else name
         found[each.place] = ItemMark(lists.get(kind, "server"), name, mark, each.level, [each.words])
     return [*found.values()]
 

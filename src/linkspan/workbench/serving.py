@@ -46,7 +46,7 @@ _ASSETS: Final = {
     "/bench.css": ("linkspan.workbench", "assets/bench.css", "text/css"),
     **{
         f"/{name}": ("linkspan.workbench", f"assets/{name}", "text/javascript")
-        for name in ("bench.js", "state.js", "list.js", "work.js", "views.js", "happened.js")
+        for name in ("bench.js", "state.js", "list.js", "work.js", "compare.js", "views.js", "happened.js")
     },
     **{
         f"/{name}": ("linkspan.server", f"assets/{name}", "text/javascript")

@@ -15,6 +15,7 @@ export function block(each) {
 }
 
 function words(text, type) {
+  if (text === "") return make("p", { className: "quiet", textContent: "An empty text." });
   const found = parsed(text);
   if (found !== undefined) return view(found);
   if (!type.includes("markdown") && !/^(#{1,6} |```|> |\|.+\|$)|^([-*]|\d+\.) \S.*\n([-*]|\d+\.) |\*\*[^*\n]+\*\*|\]\(https?:/m.test(text)) return pretty(text);
@@ -112,12 +113,20 @@ function inline(text) {
 
 // A result is shown once: the structured content, unless it only wraps a text, in place of a text that repeats it.
 
-export function showContent(result, out) {
-  for (const each of result.messages ?? []) out.append(make("strong", { textContent: each.role }), ...[each.content].flat().map(block));
+export function shownOnce(result) {
   const structured = result.structuredContent;
   const only = isObject(structured) && Object.keys(structured).length === 1 && "result" in structured ? structured.result : structured;
   const repeats = ({ text }) => text !== undefined && [structured, only].some((value) => text === value || toJson(parsed(text) ?? text) === toJson(value));
   const blocks = result.content ?? result.contents ?? [];
-  out.append(...(structured === undefined ? blocks : blocks.filter((each) => !repeats(each))).map(block));
-  if (structured !== undefined) out.append(typeof only === "string" ? words(only, "") : view(only));
+  return { only, blocks: structured === undefined ? blocks : blocks.filter((each) => !repeats(each)) };
+}
+
+export const turn = (role, content) => [make("p", {}, make("strong", { textContent: role })), ...[content].flat().map(block)];
+
+export function showContent(result, out) {
+  const { only, blocks } = shownOnce(result);
+  const shown = [...(result.messages ?? []).flatMap((each) => turn(each.role, each.content)), ...blocks.map(block)];
+  if (only !== undefined) shown.push(typeof only === "string" ? words(only, "") : view(only));
+  const what = result.messages ? "It has no messages." : "It has no content.";
+  out.append(...(shown.length ? shown : [make("p", { className: "quiet", textContent: `The result is empty. ${what}` })]));
 }

@@ -70,6 +70,7 @@ function fromHash() {
 }
 
 document.addEventListener("chosen", () => (pane("work"), drawList(), drawWork()));
+document.addEventListener("shown", () => pane("work"));
 window.addEventListener("hashchange", fromHash);
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;

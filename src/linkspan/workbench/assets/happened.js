@@ -2,6 +2,7 @@
 
 import { folded, make, pretty } from "./elements.js";
 import { toJson } from "./json.js";
+import { named } from "./compare.js";
 import { ask, state, textOf } from "./state.js";
 import { compare, edit, repetitions } from "./work.js";
 
@@ -14,12 +15,13 @@ let current = "Log";
 let picked = null;
 const panels = Object.fromEntries(TABS.map((name) => [name, make("div", { className: "panel", role: "tabpanel", id: `panel-${name}`, tabIndex: 0, hidden: name !== current })]));
 const only = make("input", { type: "checkbox" });
+const mine = make("label", {}, only, " only this call");
 const words = make("input", { type: "search", placeholder: "Filter", ariaLabel: "Filter what happened", oninput: () => sift() });
 const buttons = TABS.map((name) => make("button", { type: "button", role: "tab", id: `tab-${name}`, textContent: name, onclick: () => open(name) }));
 const tabs = make("div", { className: "tabs", role: "tablist", ariaLabel: "What happened" }, ...buttons);
-const keep = make("button", { type: "button", className: "small", textContent: "Save", title: "Save the log and the messages as a transcript, without secrets; of the history, the calls", onclick: () => save() });
+const keep = make("button", { type: "button", className: "small", textContent: "Save transcript", title: "Save the log and the messages as a transcript, without secrets; of the history, the calls", onclick: () => save() });
 const clear = make("button", { type: "button", className: "small", textContent: "Clear", title: "Empty this list on this page", onclick: () => empty(current) });
-pane.append(tabs, make("div", { className: "sieve" }, words, make("label", {}, only, " only this call"), clear, keep), ...Object.values(panels));
+pane.append(tabs, make("div", { className: "sieve" }, words, mine, clear, keep), ...Object.values(panels));
 only.onchange = () => sift();
 TABS.forEach((name) => panels[name].setAttribute("aria-labelledby", `tab-${name}`));
 tabs.addEventListener("keydown", (event) => {
@@ -29,7 +31,9 @@ tabs.addEventListener("keydown", (event) => {
 
 function open(name) {
   current = name;
-  clear.hidden = name === "History"; // its calls are forgotten, not hidden
+  clear.hidden = mine.hidden = name === "History"; // its calls are forgotten, not hidden
+  keep.textContent = name === "History" ? "Save calls" : "Save transcript";
+  if (name === "History") drawHistory();
   TABS.forEach((each, n) => {
     panels[each].hidden = each !== name;
     buttons[n].setAttribute("aria-selected", String(each === name));
@@ -41,7 +45,7 @@ function open(name) {
 
 export function drawHappened() {
   open(current);
-  drawHistory();
+  if (current !== "History") drawHistory();
 }
 
 const time = (at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false });
@@ -119,6 +123,7 @@ function fits(entry) {
 }
 
 function sift() {
+  if (current === "History") drawHistory();
   for (const { rows } of Object.values(drawn)) for (const each of rows) each.node.hidden = !fits(each);
 }
 
@@ -212,20 +217,29 @@ export function hear(event) {
 // The history: each call can be made again, changed first, or compared with another.
 
 function drawHistory() {
-  const rows = [...state.exchanges.values()].reverse().slice(0, 200).map((each) => {
+  const focused = document.activeElement?.dataset.key;
+  const first = state.exchanges.get(picked);
+  const wanted = words.value.toLowerCase();
+  const has = (each) => `${each.name} ${toJson(each.arguments)} ${each.is_error ? "error" : each.state} ${each.error?.problem ?? ""} ${each.revision}`.toLowerCase().includes(wanted);
+  const rows = [...state.exchanges.values()].reverse().filter(has).slice(0, 200).map((each) => {
     const failed = each.is_error || each.state === "error";
     const given = toJson(each.arguments);
-    const pick = make("button", { type: "button", className: "small", textContent: picked === each.id ? "Compare with …" : picked ? "Compare" : "Compare …", onclick: () => pickOf(each) });
-    return make("div", { className: failed ? "line bad" : "line" }, make("button", { type: "button", className: "row", onclick: () => ((state.shown = each.id), (state.compared = null), edit(each), (state.shown = each.id), document.dispatchEvent(new Event("chosen"))) },
-      make("span", { className: "quiet", textContent: `${time(each.began)} ` }), make("code", { textContent: each.name.slice(0, 120) }), make("span", { className: "cost quiet", textContent: each.state === "running" ? "running" : `${each.ms} ms` }), make("span", { className: "brief quiet", textContent: given === "{}" ? "" : given.slice(0, 160) })),
-      make("div", { className: "acts" }, ...repetitions(each), make("button", { type: "button", className: "small", textContent: "Edit", onclick: () => edit(each) }), pick));
+    const pick = make("button", { type: "button", className: "small", textContent: first === each ? "Do not compare" : first ? `Compare with ${named(first)}` : "Compare …", onclick: () => pickOf(each) });
+    const acts = [...repetitions(each), make("button", { type: "button", className: "small", textContent: "Edit", onclick: () => edit(each) }), pick];
+    acts.forEach((act, n) => (act.dataset.key = `${each.id}/${act === pick ? "pick" : n}`));
+    return make("div", { className: failed ? "line bad" : "line" }, make("button", { type: "button", className: "row", dataset: { key: `${each.id}` }, onclick: () => ((state.shown = each.id), (state.compared = null), edit(each), (state.shown = each.id), document.dispatchEvent(new Event("chosen"))) },
+      quiet(`#${each.id} ${time(each.began)} `), make("code", { textContent: each.name.slice(0, 120) }), make("span", { className: "cost quiet", textContent: each.state === "running" ? "running" : `${each.ms} ms` }), make("span", { className: "brief quiet", textContent: given === "{}" ? "" : given.slice(0, 160) })),
+      make("div", { className: "acts" }, ...acts));
   });
   const forget = make("button", { type: "button", className: "small", textContent: "Forget all", onclick: () => confirm("Forget these calls, and those of earlier days?") && ask("forget", {}) });
-  panels.History.replaceChildren(...(rows.length ? [...rows, make("div", { className: "buttons" }, forget)] : [make("p", { className: "quiet", textContent: "Calls are listed here, those of earlier days too." })]));
+  const none = wanted && state.exchanges.size ? "No call fits the filter." : "Calls are listed here, those of earlier days too.";
+  panels.History.replaceChildren(...(rows.length ? [...rows, make("div", { className: "buttons" }, forget)] : [quiet(none)]));
+  if (focused) panels.History.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
 
 function pickOf({ id }) {
-  if (picked && picked !== id) compare(picked, id);
-  picked = picked ? null : id;
+  const first = state.exchanges.has(picked) ? picked : null;
+  if (first && first !== id) compare(first, id);
+  picked = first ? null : id;
   drawHistory();
 }

@@ -1,9 +1,10 @@
 // The middle pane: the form of what was chosen, what the server asks, and the result. What was typed stays when the list changes.
 
 import { folded, isObject, make, pretty } from "./elements.js";
+import { comparison, named } from "./compare.js";
 import { toJson } from "./json.js";
 import { field, jsonSwitch, mistake, questionForm, rowsOf, sendOnEnter, warned } from "./forms.js";
-import { block, showContent, view } from "./results.js";
+import { showContent, turn, view } from "./results.js";
 import { itemOf, subscribe } from "./list.js";
 import { drawView, place } from "./views.js";
 import { ask, state, wholeResult } from "./state.js";
@@ -22,9 +23,9 @@ export function drawWork(refreshed = false, event) {
   drawQuestions();
   if (event?.type === "progress") return progress(event);
   if (event?.type === "exchange") return event.exchange.id === state.shown || event.exchange.id === state.compared ? drawResult() : undefined;
-  if (event) return;
+  if (event) return state.exchanges.get(state.shown)?.state === "running" ? drawResult() : undefined; // a question, or an answer
   const { chosen } = state;
-  if (!chosen) return work.replaceChildren(asked, make("p", { className: "quiet", textContent: "Choose something on the left. Tools can be called, resources read, prompts filled in." }));
+  if (!chosen) return work.replaceChildren(asked, make("p", { className: "quiet", textContent: "Choose something on the left. Tools can be called, resources read, prompts filled in." }), out);
   const item = itemOf(chosen.kind, chosen.name);
   if (!item) return work.replaceChildren(asked, make("p", { className: "quiet", textContent: state.status === "ready" ? `The server does not offer ${chosen.name}.` : "Waiting for the server." }), out);
   const made = formOf(chosen.kind, chosen.name, item);
@@ -171,6 +172,7 @@ async function begin(path, wanted, say = (words) => out.prepend(make("p", { clas
     const { id } = await ask(path, wanted);
     [state.shown, state.compared] = [id, null];
     drawResult();
+    document.dispatchEvent(new Event("shown"));
     return id;
   } catch (error) {
     if (error.status === 410) return void gone(error.message);
@@ -193,6 +195,7 @@ async function compareEras(wanted, say) {
 export function compare(one, other) {
   [state.shown, state.compared] = [one, other];
   drawResult();
+  document.dispatchEvent(new Event("shown"));
 }
 
 // A call as it was. The process has its arguments; of an earlier day, without the secrets, so that the person gives them again.
@@ -232,20 +235,15 @@ function progress({ exchange, progress, total, message }) {
   bar.nextElementSibling.textContent = [message, total ? `${progress} of ${total}` : progress].filter(Boolean).join(" · ");
 }
 
+const isChosen = ({ kind, name, template }) => state.chosen?.name === (template || name) && CALL[state.chosen.kind]?.[0] === kind;
+
 function drawResult() {
   const one = state.exchanges.get(state.shown);
   const other = state.exchanges.get(state.compared);
   drawView(other ? undefined : one);
   if (!one) return out.replaceChildren();
-  if (!other) return out.replaceChildren(...resultOf(one));
-  const alike = toJson(withoutMeta(one)) === toJson(withoutMeta(other));
-  out.replaceChildren(make("p", { className: alike ? "good" : "bad", textContent: alike ? "Both answers say the same." : "The answers differ." }),
-    make("div", { className: "pair" }, make("div", {}, make("h3", { textContent: one.revision || "first" }), ...resultOf(one)), make("div", {}, make("h3", { textContent: other.revision || "second" }), ...resultOf(other))));
-}
-
-function withoutMeta(exchange) {
-  const { _meta, resultType, ...rest } = exchange.result ?? {};
-  return [rest, exchange.error?.code, exchange.error?.message];
+  if (!other) return out.replaceChildren(isChosen(one) ? "" : make("h2", { textContent: named(one) }), ...resultOf(one));
+  out.replaceChildren(...comparison(one, other, resultOf));
 }
 
 const ENDED = { done: ["good", "Done"], error: ["bad", "It failed"], stopped: ["quiet", "Stopped"] };
@@ -253,8 +251,9 @@ const ENDED = { done: ["good", "Done"], error: ["bad", "It failed"], stopped: ["
 function resultOf(exchange) {
   const { id, state: ended, ms, bytes, tokens, report, error, result } = exchange;
   if (ended === "running") {
-    const told = make("p", { className: "quiet", textContent: exchange.task ? `Task ${exchange.task.taskId}: ${exchange.task.status} ${exchange.task.statusMessage ?? ""}` : "Working …" });
-    return [make("progress", { ariaLabel: "Progress" }), told, make("button", { type: "button", textContent: exchange.task ? "Cancel the task" : "Stop", onclick: () => ask("stop", { id }) })];
+    const asks = [...state.questions.values()].some((each) => each.exchange === id);
+    const told = make("p", { className: "quiet", textContent: asks ? "The call waits for your answer to the question above." : exchange.task ? `Task ${exchange.task.taskId}: ${exchange.task.status} ${exchange.task.statusMessage ?? ""}` : "Working …" });
+    return [make("progress", { ariaLabel: "Progress", hidden: asks }), told, make("button", { type: "button", textContent: exchange.task ? "Cancel the task" : "Stop the call", onclick: () => ask("stop", { id }) })];
   }
   const [className, words] = ended === "done" && exchange.is_error ? ["bad", "The tool reports an error"] : ENDED[ended];
   const nodes = [make("p", { className, textContent: `${words}, after ${ms} ms${exchange.revision ? `, ${exchange.revision}` : ""}${bytes ? ` · ${bytes.toLocaleString()} bytes, ~${tokens.toLocaleString()} tokens` : ""}` })];
@@ -313,7 +312,7 @@ function samplingForm({ id, params }) {
     await ask("draft", { id }).then((found) => (text.value = found.text), (error) => (problem.textContent = error.message));
   };
   const button = (words, act) => make("button", { type: "button", textContent: words, onclick: act });
-  const messages = (params.messages ?? []).flatMap((each) => [make("strong", { textContent: each.role }), ...[each.content].flat().map(block)]);
+  const messages = (params.messages ?? []).flatMap((each) => turn(each.role, each.content));
   return make("form", { className: "asked", onsubmit: (event) => (event.preventDefault(), end("accept")) },
     make("strong", { textContent: "The server asks for a model's answer: play the model" }), params.systemPrompt ? make("p", { className: "quiet words", textContent: params.systemPrompt }) : "",
     ...messages, text, problem, make("div", { className: "buttons" }, make("button", { type: "submit", textContent: "Answer" }), state.model ? button(`Let ${state.model} write`, draft) : "", button("Refuse", () => end("decline"))));
