@@ -233,7 +233,7 @@ def test_a_crash_shows_the_authors_frames_on_its_call_and_a_save_restarts(tmp_pa
         file.write_text(SOURCE + "\n@server.tool(\n")
         problem = found.until(lambda: found.bench.state()["problem"])
         assert "SyntaxError" in problem["text"]
-        assert problem["waits"] is True
+        assert "save the file" in problem["then"]
         file.write_text(SOURCE)
         found.until(lambda: found.bench.state()["status"] == "ready")
         assert found.call("departures", {"port": "Oban"})["state"] == "done"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+import socket
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +16,17 @@ from linkspan.cli.chat_session import chat_home
 from linkspan.cli.options import CommandLine, Options, timeouts_of
 from linkspan.cli.session import INTERRUPTED, UNREACHABLE, WRONG_USE
 from linkspan.cli.terminal import Terminal
+from linkspan.cli.unavailable import Unavailable
 from linkspan.client.callback import open_browser
 from linkspan.client.targets import Target, UnusableTarget, resolve
-from linkspan.runtime.process import ask_to_end
+from linkspan.errors import LinkspanError
 from linkspan.testing.recorder import TranscriptWriter
 from linkspan.text import split_object
 from linkspan.wire.redaction import neutral, one_line
 from linkspan.workbench.bench import Bench, Setup
 from linkspan.workbench.code import Subject
 from linkspan.workbench.history import history_path
+from linkspan.workbench.served import ServedFile
 from linkspan.workbench.serving import PORT, BenchServer
 
 _EXAMPLES: Final = """examples:
@@ -37,11 +38,11 @@ _EXAMPLES: Final = """examples:
 
 The page is for this machine only, at 127.0.0.1, and its address holds a key. Type r and Enter to restart the
 server, e to speak to it in the other era of the protocol, o to open the page again, q to quit."""
-_URL: Final = re.compile(r"https?://\S+")
 _SERVES: Final = re.compile(r"^\s*(?:from|import)\s+linkspan\b", re.MULTILINE)
 _MAKES: Final = re.compile(r"\bServer\(")
 _KEYS: Final = "r restart   e other era   o open   q quit   (then Enter)"
-_PATIENCE: Final = 30.0
+_PORTS: Final = 20
+"""Ports that are tried for a file over HTTP."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -99,7 +100,6 @@ class _Dev:
         self._terminal = terminal
         self._target = target
         self._writing = threading.Lock()
-        self._served: subprocess.Popen[bytes] | None = None
         self._first: threading.Event = threading.Event()
         self._broken = False
         self._transcript: TranscriptWriter | None = None
@@ -114,7 +114,7 @@ class _Dev:
             return WRONG_USE
         try:
             bench.start()
-            self._introduce(server)
+            self._introduce(bench, server)
             return self._wait(bench, server)
         except KeyboardInterrupt:
             return INTERRUPTED
@@ -123,15 +123,16 @@ class _Dev:
             bench.close()
             if self._transcript is not None:
                 self._transcript.close()
-            self._end_served()
 
     def _setup(self) -> Setup:
         options, target = self._options, self._target
         words = (options.target,) if isinstance(options.target, str) else tuple(options.target)
         url = target.origin.url or ""
         connected: str | tuple[str, ...] = options.target
-        if options.http:
-            url = connected = self._serve_over_http()
+        kept = " ".join([os.getcwd(), *words])
+        served = self._serve_over_http() if options.http else None
+        if served is not None:
+            url = connected = served.url
             words = (url,)
         model = None
         if options.model is not None:
@@ -141,11 +142,11 @@ class _Dev:
         if options.out:
             secrets = [value for _, value in (*options.header, *options.env)]
             self._transcript = TranscriptWriter(options.out, secrets=secrets)
-        kept = " ".join([os.getcwd(), *words]) if not options.no_history else None
         return Setup(
             target=connected,
             subject=Subject(words, url, self._kept_options(), [name for name, _ in options.header]),
             file="" if options.no_reload else _source_of(target),
+            served=served,
             watched=options.watch,
             env=dict(options.env) if not options.http else {},
             headers=dict(options.header),
@@ -157,7 +158,7 @@ class _Dev:
             roots=options.root,
             model=model,
             open_url=self._log_in if url else None,
-            history=history_path(chat_home() / "dev", kept) if kept is not None else None,
+            history=history_path(chat_home() / "dev", kept) if not options.no_history else None,
             transcript=self._transcript,
         )
 
@@ -171,11 +172,13 @@ class _Dev:
             *(word for each in options.root for word in ("--root", each)),
         ]
 
-    def _introduce(self, server: BenchServer) -> None:
+    def _introduce(self, bench: Bench, server: BenchServer) -> None:
         opened = not self._options.no_open and open_browser(server.url)
         self._say("open", server.url + (" (opened in your browser)" if opened else ""))
         if os.environ.get("SSH_CONNECTION"):
             self._say("", f"from your own machine first: ssh -L {server.port}:127.0.0.1:{server.port} THIS-MACHINE")
+        if bench.served_at:
+            self._say("serve", f"{bench.served_at} (for other clients, too)")
         if source := _source_of(self._target):
             self._say("watch", ", ".join([source, *self._options.watch]) if not self._options.no_reload else "nothing")
         if sys.stdin is not None and sys.stdin.isatty():
@@ -183,9 +186,11 @@ class _Dev:
 
     def _wait(self, bench: Bench, server: BenchServer) -> int:
         """Read the person's words until they quit. What cannot be reached at first ends it, unless a change may help."""
-        self._first.wait(_PATIENCE)
-        if self._broken and not _source_of(self._target):
-            return UNREACHABLE
+        if not _source_of(self._target):
+            while not self._first.wait(1.0):
+                pass  # Windows interrupts no wait without an end
+            if self._broken:
+                return UNREACHABLE
         while True:
             if sys.stdin is None or not sys.stdin.isatty():
                 time.sleep(3600)
@@ -206,7 +211,7 @@ class _Dev:
 
     def _announce(self, kind: str, text: str) -> None:
         """Write what has happened. In whatever thread it did."""
-        if kind in ("ready", "broken"):
+        if kind in ("ready", "broken", "waiting") and not self._first.is_set():
             self._broken = kind == "broken"
             self._first.set()
         self._say(kind, text)
@@ -214,8 +219,8 @@ class _Dev:
     def _say(self, kind: str, text: str) -> None:
         style = self._terminal.err
         first, *rest = neutral(text).split("\n")
-        shown = style.red(f"{kind:<8}") if kind == "broken" else style.bold(f"{kind:<8}")
-        at = time.strftime("%H:%M:%S") if kind in ("ready", "changed", "call", "broken", "login") else " "
+        shown = style.red(f"{kind:<8}") if kind in ("broken", "lost", "failing") else style.bold(f"{kind:<8}")
+        at = time.strftime("%H:%M:%S") if kind not in ("", "open", "serve", "watch", "keys") else " "
         lines = "".join(f"\n           {each}" for each in rest)
         with self._writing:
             self._terminal.write_line(f"{at} {shown} {first}{style.dim(lines)}")
@@ -226,29 +231,22 @@ class _Dev:
 
     # A file over HTTP.
 
-    def _serve_over_http(self) -> str:
-        """Serve the file on a free port, restarted at changes; return the URL. Raises: ValueError."""
+    def _serve_over_http(self) -> ServedFile:
+        """Return the file, to be served at the port of `linkspan run --http`, or one of the next. Raises: ValueError."""
         if not isinstance(self._options.target, str) or not _source_of(self._target):
             raise ValueError("--http is for a .py file")
-        reload = [] if self._options.no_reload else ["--reload"]
-        command = [sys.executable, "-m", "linkspan", "run", "--http", "--port", "0", *reload, self._options.target]
-        env = {**os.environ, **dict(self._options.env)}
-        self._served = subprocess.Popen(
-            command, env=env, cwd=self._options.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-        )
-        assert self._served.stdout is not None
-        found = _URL.search(self._served.stdout.readline().decode())
-        if found is None:
-            raise ValueError(f"{self._options.target} cannot be served over HTTP")
-        return found[0]
+        return ServedFile(self._options.target, _free_socket(), dict(self._options.env), self._options.cwd, Unavailable)
 
-    def _end_served(self) -> None:
-        if self._served is None:
-            return
-        with suppress(OSError, subprocess.TimeoutExpired):
-            ask_to_end(self._served)
-            self._served.wait(5)
-        if self._served.poll() is None:
-            self._served.kill()
-        assert self._served.stdout is not None
-        self._served.stdout.close()
+
+def _free_socket() -> socket.socket:
+    """Return a socket that listens where `linkspan run --http` does, or at one of the next ports. Raises: ValueError."""
+    from linkspan.serve.http import PORT as FIRST
+    from linkspan.serve.http import listen
+
+    problem: LinkspanError | None = None
+    for each in range(FIRST, FIRST + _PORTS):
+        try:
+            return listen("127.0.0.1", each)
+        except LinkspanError as error:
+            problem = problem or error
+    raise ValueError(str(problem))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from linkspan.text import split_object
@@ -37,9 +37,7 @@ class _Broken(Exception):
 def main(arguments: Sequence[str]) -> int:
     """Serve one file."""
     if os.environ.pop("LINKSPAN_REPORT", None):  # set by a client that reads what we report: see wire/reports.py
-        from linkspan.runtime.reporting import report_log
-
-        report_log(sys.stderr)
+        _report()
     end = arguments.index("--") if "--" in arguments else len(arguments)
     ours, sys.argv[1:] = arguments[:end], arguments[end + 1 :]
     try:
@@ -62,6 +60,21 @@ def main(arguments: Sequence[str]) -> int:
         if not _explain(error):
             raise
         return 2
+
+
+_while_loading: Callable[[], AbstractContextManager[object]] = nullcontext
+"""What surrounds the import of the file."""
+
+
+def _report() -> None:
+    """Write the log to stderr as reports, and where the import of the file stands if that takes long."""
+    global _while_loading
+    from functools import partial
+
+    from linkspan.runtime.reporting import report_loading, report_log
+
+    report_log(sys.stderr)
+    _while_loading = partial(report_loading, sys.stderr)
 
 
 def serve(arguments: Sequence[str]) -> int:
@@ -215,7 +228,8 @@ def keep_stdout() -> Callable[[str], object]:
 def _load(target: str) -> Connectable:
     try:
         if not target.endswith(".transcript"):
-            server = load_server(target)
+            with _while_loading():
+                server = load_server(target)
             _make_old()
             return server
     except CannotLoad:

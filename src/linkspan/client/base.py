@@ -177,6 +177,8 @@ class BaseClient:
             find_telemetry=find_telemetry,
             surround=surround,
         )
+        if self._target.command is not None and self._target.command.is_ours:
+            self._state.era = "modern"  # its death is that of its author's code: a handshake would run into the same
         callbacks = Callbacks(on_log, on_change, on_event, on_notification, on_stderr, on_report, recorder, on_http)
         self._application = self._make_application(handlers, callbacks)
         self._supervisor = Supervisor(self._state, _opener(self._target, ssl, auth), self._application)

@@ -151,7 +151,9 @@ def _file(
     return msgspec.structs.replace(
         target,
         origin=ServerOrigin(name, command_line(argv)),
-        command=msgspec.structs.replace(target.command, reports=bool(ours)),
+        command=msgspec.structs.replace(
+            target.command, reports=bool(ours), is_ours=bool(ours) and not path.endswith(".transcript")
+        ),
         environment=dict(env or {}),  # without our own variables
     )
 

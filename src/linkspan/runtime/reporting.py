@@ -6,15 +6,51 @@ What makes a report is imported for the first one, since a server that starts ha
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TextIO
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from linkspan.wire.reports import Report
+
+_FIRST_LOOK: Final = 1.0
+"""Seconds that the import of a file takes before it is reported where it stands; after each report, twice as many."""
 
 
 def report_log(stream: TextIO) -> None:
     """Write each record of our loggers to `stream` as a report."""
     logging.getLogger("linkspan").addHandler(_Reporter(stream))
+
+
+@contextmanager
+def report_loading(stream: TextIO) -> Generator[None]:
+    """Report where the import of the author's file stands, in this thread, for as long as it takes."""
+    loaded, loading = threading.Event(), threading.get_ident()
+
+    def look() -> None:
+        from linkspan.runtime.tracebacks import author_stack
+        from linkspan.wire.reports import Report, encode_report
+
+        shown, pause, seconds = "", _FIRST_LOOK, 0.0
+        while not loaded.wait(pause):
+            seconds, pause = seconds + pause, 2 * pause
+            frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented, whatever its name
+            frame = frames.get(loading)
+            stack = author_stack(frame) if frame is not None else ""
+            if stack == shown:
+                continue
+            shown, text = stack, f"the file is still being imported after {seconds:g} s"
+            with suppress(OSError, ValueError):  # nothing reads it, or the author has closed it
+                stream.write(encode_report(Report("INFO", "linkspan.run", text, traceback=stack, stage="loading")))
+                stream.flush()
+
+    threading.Thread(target=look, name="linkspan-loading", daemon=True).start()
+    try:
+        yield
+    finally:
+        loaded.set()
 
 
 class _Reporter(logging.Handler):
@@ -43,7 +79,7 @@ class _Reporter(logging.Handler):
             text=record.getMessage(),
             traceback=author_frames(error) if error is not None else "",
             printed="" if self._is_handled(record) else f"{_plain.format(record)}\n",
-            **{name: getattr(record, name, None) for name in ("method", "tool", "server", "request_id", "incident")},
+            **{name: getattr(record, name, None) for name in _FACTS},
         )
 
     def _is_handled(self, record: logging.LogRecord) -> bool:
@@ -60,3 +96,4 @@ class _Reporter(logging.Handler):
 
 
 _plain = logging.Formatter()
+_FACTS: Final = ("method", "tool", "server", "request_id", "incident", "stage")

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from traceback import FrameSummary, StackSummary, TracebackException
+from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
+from types import FrameType
 from typing import Any, Final
 
 import linkspan
@@ -31,6 +32,15 @@ def author_frames(error: BaseException) -> str:
     report = TracebackException.from_exception(error, compact=True)
     _shorten(report)
     return "".join(report.format())
+
+
+def author_stack(frame: FrameType) -> str:
+    """Return where a thread stands, the innermost frame last, with the same frames in the same form."""
+    stack = StackSummary.extract(walk_stack(frame))
+    stack.reverse()
+    frames = _Frames()
+    frames.extend(_shown(stack, is_refusal=False))
+    return "".join(frames.format())
 
 
 class _LeftOut(FrameSummary):
@@ -67,11 +77,15 @@ def _shorten(report: TracebackException) -> None:
 
 def _kept(report: TracebackException) -> list[FrameSummary]:
     """Return what is shown of the stack of one exception."""
-    stack = [each for each in report.stack if _owner(each.filename) != "importlib"]
+    return _shown(report.stack, is_refusal=_is_refusal(report))
+
+
+def _shown(frames: Iterable[FrameSummary], *, is_refusal: bool) -> list[FrameSummary]:
+    stack = [each for each in frames if _owner(each.filename) != "importlib"]
     first = next((number for number, each in enumerate(stack) if _owner(each.filename) is None), None)
     if first is None:
-        return [] if _is_refusal(report) else stack[-1:]
-    ending = stack[-1:] if _owner(stack[-1].filename) == _OURS and not _is_refusal(report) else []
+        return [] if is_refusal else stack[-1:]
+    ending = stack[-1:] if _owner(stack[-1].filename) == _OURS and not is_refusal else []
     shown = [each for each in stack[first:] if each in ending or _owner(each.filename) != _OURS]
     found: list[FrameSummary] = []
     for foreign, run in groupby(shown, key=lambda each: _owner(each.filename) not in (None, _OURS)):

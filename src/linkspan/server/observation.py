@@ -295,7 +295,8 @@ class Failures:
         from logging import getLogger
 
         incident = self._system.random(3).hex().upper()
-        getLogger("linkspan.server").error("the lifespan failed (incident %s)", incident, exc_info=error)
+        facts = {**log_facts(), "incident": incident, "stage": "lifespan"}
+        getLogger("linkspan.server").error("the lifespan failed (incident %s)", incident, exc_info=error, extra=facts)
         report(self._settings.current, error, lambda: {"incident": incident}, self._system)
         reason = f": {_text(error)}" if isinstance(error, ToolError) else f" (incident {incident})"
         return f"The server could not start{reason}"

@@ -44,6 +44,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """The author's frames of the exception, and what was raised; empty without an exception."""
     printed: str = ""
     """What the server would have printed without reports."""
+    stage: str | None = None
+    """`loading` for a report of where the import of the file stands, `lifespan` for one on the lifespan of the server."""
 
     def __str__(self) -> str:
         return f"{self.text}\n{self.traceback}".rstrip("\n")

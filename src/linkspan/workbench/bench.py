@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -20,35 +21,49 @@ from linkspan._version import __version__
 from linkspan.apps.serving import Apps
 from linkspan.client.sync_client import SyncClient
 from linkspan.flows.answers import Refused, read_question
-from linkspan.flows.client_errors import CallStopped, ClientError
+from linkspan.flows.client_errors import (
+    ClientError,
+    ClientEvent,
+    ConnectError,
+    Disconnected,
+    ProcessEnd,
+    ServerOrigin,
+    hint_for_ending,
+)
+from linkspan.flows.client_errors import Connected as ClientConnected
 from linkspan.flows.state import DEFAULT_TIMEOUTS, Timeouts
-from linkspan.flows.tasks import Tasks, TaskStatus
+from linkspan.flows.tasks import Tasks
 from linkspan.host.messages import Model, ModelError, TextDelta
 from linkspan.host.sampling import sampling_request
 from linkspan.revisions import REVISIONS, supported_versions
 from linkspan.revisions.neutral import SAMPLE
 from linkspan.runtime.watching import Watch
 from linkspan.testing.recorder import TranscriptWriter
-from linkspan.text import clip, counted
+from linkspan.text import counted
 from linkspan.types.base import JSONObject
 from linkspan.types.messages import (
     CreateMessageParams,
-    ProgressParams,
     PromptReference,
     ResourceTemplateReference,
 )
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import REDACTED, Redactor, one_line
+from linkspan.wire.reports import Report
 from linkspan.wire.values import to_builtins
+from linkspan.workbench.calling import BenchCallRunner
+from linkspan.workbench.clients import BenchClients
 from linkspan.workbench.code import Subject
 from linkspan.workbench.copies import copied
 from linkspan.workbench.events import EventLog, cut
-from linkspan.workbench.exchanges import BenchCall, BenchCalls, GivenAnswer, Tap, Wanted
+from linkspan.workbench.exchanges import BenchCalls, GivenAnswer, Tap, Wanted
 from linkspan.workbench.history import CallHistory
 from linkspan.workbench.incoming import ServerTalk
 from linkspan.workbench.listing import ItemMark, Listing, marks, reads_only
 from linkspan.workbench.login import BenchLogins
 from linkspan.workbench.placeholders import Placeholders, has_secrets
+from linkspan.workbench.reaching import watch_address
+from linkspan.workbench.served import Hearer, ServedFile
+from linkspan.workbench.standing import Announce, ServerStanding
 from linkspan.workbench.views import BenchViews
 
 _AT_ONCE: Final = 16
@@ -58,6 +73,8 @@ _LINES: Final = 40
 _LONGEST_TEXT: Final = 64 * 1024
 _PATIENCE: Final = 1.0
 """Seconds for a server to end before the next one starts."""
+_SILENT: Final = 1.5
+"""Seconds after which a server that has not answered yet is announced as such."""
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -68,6 +85,8 @@ class Setup(msgspec.Struct, frozen=True):
     subject: Subject
     file: str = ""
     """The source whose changes restart the server; empty for none."""
+    served: ServedFile | None = None
+    """The file to serve at the URL of the target."""
     watched: Sequence[str] = ()
     """Further files and folders whose changes restart it."""
     env: Mapping[str, str] = {}
@@ -111,10 +130,6 @@ class DeclaredToServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     views: bool = True
 
 
-Announce = Callable[[str, str], object]
-"""Is given what happened in one word, and the words for the terminal."""
-
-
 class Bench:
     """A target, kept connected while its author works on it. Any thread."""
 
@@ -130,33 +145,46 @@ class Bench:
         self.events = EventLog(self._redactor)
         self.exchanges = BenchCalls(lambda exchange: self.events.add("exchange", exchange=exchange.shown())["exchange"])
         self._incoming = ServerTalk(
-            self.events, self.exchanges, self._redactor, lambda: self._todo.put(_RELIST), self._announce_crash
+            self.events,
+            self.exchanges,
+            self._redactor,
+            lambda: self._todo.put(_RELIST),
+            lambda call: self._runner.announce_crash(call),
         )
         self.questions = self._incoming.questions
-        self.views = BenchViews(self.questions, self.events, self.exchanges, self._client)
+        self._clients = BenchClients(self._new_client)
+        self.views = BenchViews(self.questions, self.events, self.exchanges, self._clients.connected)
         self._history = CallHistory(setup.history, self._redactor)
         self.exchanges.restore(self._history.read())
         self.declared = DeclaredToServer(roots=bool(setup.roots))
         self.listing = Listing()
         self._shown = self.listing.shown()
         self.changed: Sequence[ItemMark] = ()
+        kind: Literal["file", "url", "command"] = "file" if setup.file else "url" if setup.subject.url else "command"
+        self.standing = ServerStanding(kind, self.events, announce, self._redactor, self._incoming.printed_text)
+        self._runner = BenchCallRunner(
+            self._clients, self._incoming, self.exchanges, self._history, self.standing, self.events, self._redactor,
+            announce, self._lose_in_call,
+        )  # fmt: skip
         self._logins = BenchLogins(setup.open_url if setup.subject.url else None, lambda: self.events.add("state"))
-        self._status = "connecting"
-        self._problem: JSONObject | None = None
-        self._seconds = 0.0
-        self._generation = 0
         self._era: Literal["modern", "legacy"] | None = setup.era
         self._revision = setup.revision
-        self._lock = threading.Lock()
-        self._clients: dict[str, SyncClient] = {}
         self._subscribed: set[str] = set()
-        self._todo: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._todo: queue.SimpleQueue[str | _StartAttempt | _LostOrBack | None] = queue.SimpleQueue()
         self._over = threading.Event()
-        self._threads = [self._run(self._work)]
+        self._threads = [_run(self._work)]
         if setup.file:
-            self._threads.append(self._run(self._record_changes))
+            self._threads.append(_run(self._record_changes))
+        if setup.subject.url and setup.served is None:
+            back = partial(self.restart, "the server can be reached again")
+            self._threads.append(_run(watch_address, setup.subject.url, self._over, self.standing, self._lose, back))
 
     # From outside.
+
+    @property
+    def served_at(self) -> str:
+        """The URL of a file that is served over HTTP; else empty."""
+        return self._setup.served.url if self._setup.served is not None else ""
 
     def start(self) -> None:
         """Start the server, in a thread of its own."""
@@ -164,7 +192,7 @@ class Bench:
 
     def switch_era(self) -> None:
         """Start the server anew, and speak the handshake with one that spoke without, or the other way."""
-        client = self._clients.get("")
+        client = self._clients.first
         is_modern = client is not None and _is_modern(client.protocol_version)
         self._era, self._revision = "legacy" if is_modern else "modern", None
         self.restart("with a handshake" if is_modern else "without a handshake")
@@ -180,8 +208,10 @@ class Bench:
         self._todo.put(None)
         self._logins.give_up()
         self.questions.drop()
-        for client in self._take_clients():
+        for client in self._clients.take():
             client.close()
+        if self._setup.served is not None:
+            self._setup.served.close()
         self.events.close()
         for thread in self._threads:
             thread.join(_PATIENCE)
@@ -193,17 +223,15 @@ class Bench:
 
     def state(self) -> JSONObject:
         """Return all that a browser shows at first."""
-        client = self._clients.get("")
+        client = self._clients.first
         info = client.server_info if client is not None else None
         offers = client.server_capabilities if client is not None else None
         return {
             "version": __version__,
-            "generation": self._generation,  # before the status: that of another start is never with it
-            "status": self._status,
-            "problem": self._problem,
+            **self.standing.shown(),
             "login": self._logins.shown(),
             "target": {
-                "name": self._clients[""].name if "" in self._clients else "",
+                "name": client.name if client is not None else "",
                 "shown": self._redactor.text(" ".join(self._setup.subject.words)),
                 "file": self._setup.file,
                 "url": self._setup.subject.url,
@@ -213,7 +241,6 @@ class Bench:
             "instructions": cut((client.instructions if client is not None else None) or ""),
             "revision": (client.protocol_version if client is not None else None) or "",
             "revisions": list(supported_versions()),
-            "seconds": self._seconds,
             **self._shown,
             "changes": msgspec.to_builtins(self.changed),
             "questions": self.questions.shown(),
@@ -235,7 +262,7 @@ class Bench:
         if len(self.exchanges.running()) >= _AT_ONCE:
             raise TooMany
         exchange = self.exchanges.begin(wanted, reused)
-        self._run(self._carry_out, exchange)
+        _run(self._runner.carry_out, exchange)
         return exchange.id
 
     def again(self, number: int, *, same_answers: bool = False, confirmed: bool = False) -> int:
@@ -261,14 +288,22 @@ class Bench:
         return True
 
     def complete(self, kind: str, name: str, argument: str, value: str, given: Mapping[str, str]) -> JSONObject:
-        """Return how an argument of a prompt or a template may go on. Raises: ClientError."""
+        """Return how an argument of a prompt or a template may go on; `report` is the traceback of a failure, if there is one.
+
+        Raises: ClientError.
+        """
         ref = PromptReference(name) if kind == "prompt" else ResourceTemplateReference(name)
-        found: JSONObject = to_builtins(self._client("").complete(ref, argument, value, given))
+        try:
+            found: JSONObject = to_builtins(self._clients.connected("").complete(ref, argument, value, given))
+        except ClientError as error:
+            if report := self._incoming.traceback_of(error):
+                return {"values": [], "problem": str(error.problem), "report": report}
+            raise
         return found
 
     def subscribe(self, uri: str, *, on: bool) -> None:
         """Subscribe to a resource, or end that. Raises: ClientError."""
-        client = self._client("")
+        client = self._clients.connected("")
         (client.subscribe if on else client.unsubscribe)(uri)
         (self._subscribed.add if on else self._subscribed.discard)(uri)
         self.events.add("state")
@@ -311,103 +346,147 @@ class Bench:
         self._history.forget()
         self.events.add("state")
 
-    # The thread that starts servers.
+    # The thread that starts servers. What may take long is an attempt, in a thread of its own: a wish for another start ends it.
 
     def _work(self) -> None:
-        while (why := self._todo.get()) is not None:
-            with suppress(queue.Empty):
-                while True:  # several reasons, one start
-                    later = self._todo.get_nowait()
-                    if later is None:
-                        return
-                    why = later if why == _RELIST else why if later == _RELIST else later
-            try:
-                self._relist() if why == _RELIST else self._begin(why)
-            except ClientError as error:
-                self._broken(error)
-            except Exception as error:  # a fault here must not end the thread that starts servers
-                self._broken(ClientError(f"{type(error).__name__}: {error}"))
+        running: _StartAttempt | None = None
+        list_again = False
+        while (item := self._next()) is not None:
+            match item:
+                case _StartAttempt():
+                    if item is running:
+                        running = None
+                        self._settle(item)
+                case _LostOrBack() if item.generation == self.standing.generation:
+                    if item.error is None:
+                        list_again = self.standing.be_ready_again()
+                    elif running is not None or self.standing.status == "ready":
+                        running = None
+                        self._broken(item.error)
+                case str() if item != _RELIST:
+                    running, list_again = self._begin(item), False
+                case str():
+                    list_again = True
+                case _:
+                    pass
+            if list_again and running is None:
+                running, list_again = (
+                    self._try(_StartAttempt(_RELIST, self.standing.generation), self._connected_and_listed),
+                    False,
+                )
 
-    def _begin(self, why: str) -> None:
-        began = time.monotonic()
-        self._status, self._problem = "connecting", None
-        self._generation += 1
+    def _next(self) -> str | _StartAttempt | _LostOrBack | None:
+        """Return what is to do; meanwhile announce once that a server has not answered yet."""
+        if self.standing.is_silent:
+            with suppress(queue.Empty):
+                return self._todo.get(timeout=_SILENT)
+            if self.standing.is_silent:
+                self.standing.show_waiting()
+        return self._todo.get()
+
+    def _try(self, attempt: _StartAttempt, work: Callable[[], Connected]) -> _StartAttempt:
+        """Begin what may take long; its end is put with what is to do."""
+
+        def carry_out() -> None:
+            try:
+                attempt.outcome = work()
+            except ClientError as error:
+                attempt.outcome = error
+            except Exception as error:  # a fault here must not end the thread that starts servers
+                attempt.outcome = ClientError(f"{type(error).__name__}: {error}")
+            self._todo.put(attempt)
+
+        _run(carry_out)
+        return attempt
+
+    def _begin(self, why: str) -> _StartAttempt:
+        was_ready = self.standing.status == "ready"
         self._logins.begin_anew()
-        self.events.add("status", status="connecting", why=why)
+        self.standing.begin(why)
         self.questions.drop()
-        old = [self._run(client.close) for client in self._take_clients()]
+        old = [_run(client.close) for client in self._clients.take()]
         for thread in old:
-            thread.join(_PATIENCE)
+            thread.join(_PATIENCE if was_ready else 0)  # what has not answered yet has nothing to end in peace
         if self._setup.transcript is not None:
-            self._setup.transcript.comment(f"start {self._generation}")
-        client = self._client("")
-        self._seconds = time.monotonic() - began
-        before = self._list_again(client)
-        first = self._generation == 1 or not before.items
-        self.changed = () if first else marks(before, self.listing)
-        self._status = "ready"
-        self.events.add("status", status="ready", ms=round(self._seconds * 1000), why=why)
-        self.events.add("state")
-        self._announce("changed" if why else "ready", self._ready_words(client, why))
+            self._setup.transcript.comment(f"start {self.standing.generation}")
+        if (served := self._setup.served) is not None:
+            served.start(self._hearer())
+        return self._try(_StartAttempt(why, self.standing.generation), self._connected_and_listed)
+
+    def _connected_and_listed(self) -> Connected:
+        client = self._clients.connected("")
+        seconds = time.monotonic() - self.standing.began
+        listing = _listed(client)
+        if listing.problems and not listing.items:
+            self.events.add("log", source="bench", level="ERROR", text="; ".join(listing.problems.values()))
         for uri in self._subscribed:
             with suppress(ClientError):
                 client.subscribe(uri)
+        return client, seconds, listing
 
-    def _ready_words(self, client: SyncClient, why: str) -> str:
-        milliseconds = f"{self._seconds * 1000:.0f} ms"
-        if why:
-            return "; ".join([f"{why}: restarted in {milliseconds}", *map(_mark_words, self.changed[:8])])
-        info = client.server_info
-        named = (
-            f"{one_line(info.name, 60)} {one_line(info.version or '', 20)}".strip() if info is not None else client.name
-        )
-        counts = [counted(len(items), kind.removesuffix("s")) for kind, items in self.listing.items.items() if items]
-        total = sum(map(sum, self._shown["tokens"].values()))
-        return ", ".join([named, client.protocol_version or "", *counts, f"~{total} tokens", milliseconds])
-
-    def _relist(self) -> None:
-        before = self._list_again(self._client(""))
-        found = marks(before, self.listing)
-        if found:
+    def _settle(self, attempt: _StartAttempt) -> None:
+        """Show what has become of an attempt."""
+        if isinstance(attempt.outcome, ClientError):
+            self._broken(attempt.outcome)
+            return
+        assert attempt.outcome is not None
+        client, seconds, listing = attempt.outcome
+        before, self.listing, self._shown = self.listing, listing, listing.shown()
+        found = () if not before.items else marks(before, listing)
+        if attempt.why == _RELIST:
+            self.changed = found or self.changed
+        else:
             self.changed = found
+            self.standing.be_ready(seconds, attempt.why)
+            self._announce(
+                "changed" if attempt.why else "ready", _ready_words(client, attempt.why, seconds, listing, found)
+            )
         self.events.add("state")
 
-    def _list_again(self, client: SyncClient) -> Listing:
-        """Ask for the lists; return those of before."""
-        before, listing = self.listing, self._listed(client)
-        self.listing, self._shown = listing, listing.shown()
-        return before
+    # What happens to a server that was started.
 
-    def _listed(self, client: SyncClient) -> Listing:
-        offers = client.server_capabilities
-        ask: dict[str, tuple[str, Callable[[], Sequence[Any]]]] = {
-            "tools": ("tools", client.list_tools),
-            "resources": ("resources", client.list_resources),
-            "templates": ("resources", client.list_resource_templates),
-            "prompts": ("prompts", client.list_prompts),
-        }
-        items: dict[str, Sequence[JSONObject]] = {}
-        problems: dict[str, str] = {}
-        for kind, (capability, listed) in ask.items():
-            if offers is not None and getattr(offers, capability) is None:
-                continue
-            try:
-                items[kind] = [to_builtins(each) for each in listed()]
-            except ClientError as error:
-                problems[kind] = str(error.problem)
-        if problems and not items:
-            self.events.add("log", source="bench", level="ERROR", text="; ".join(problems.values()))
-        return Listing(items, problems, client.instructions)
+    def _lose(self, generation: int, error: ClientError | None) -> None:
+        """The connection of a start is lost, or there again without an error."""
+        self._todo.put(_LostOrBack(generation, error))
+
+    def _lose_in_call(self, error: ClientError) -> None:
+        if self._setup.served is None:  # else its process says more
+            self._lose(self.standing.generation, error)
+
+    def _hearer(self) -> Hearer:
+        generation = self.standing.generation
+
+        def ended(ending: ProcessEnd) -> None:
+            how = f"by {ending.signal}" if ending.signal else f"with exit status {ending.exit_code}"
+            origin = ServerOrigin(Path(self._setup.file or "server").stem)
+            error = ConnectError(
+                f"the server ended {how}", origin, phase="spawn", ending=ending, hint=hint_for_ending(ending)
+            )
+            self._lose(generation, error)
+
+        return Hearer(self._incoming.printed, partial(self._reported, generation), ended)
+
+    def _reported(self, generation: int, report: Report) -> None:
+        """Take a report: of a server that is being started, or cannot begin, it belongs to the state."""
+        self._incoming.reported(report)
+        if report.stage is None or generation != self.standing.generation:
+            return
+        if report.stage == "loading" and self.standing.status == "connecting":
+            self.standing.show_waiting(report.traceback)
+        elif report.stage == "lifespan":
+            self.standing.fail(report)
+
+    def _happened(self, generation: int, revision: str, event: ClientEvent) -> None:
+        """Take an event of a client; the connection of the first one is what the state is about."""
+        self._incoming.event(event)
+        if revision or self._setup.served is not None:
+            return
+        if isinstance(event, Disconnected | ClientConnected):
+            self._lose(generation, event.error if isinstance(event, Disconnected) else None)
 
     def _broken(self, error: ClientError) -> None:
-        if self._over.is_set():
-            return
-        text = self._redactor.text(str(error))
-        self._status = "broken"
-        self._problem = {"text": text, "waits": bool(self._setup.file)}
-        self.events.add("status", status="broken", text=text)
-        self.events.add("state")
-        self._announce("broken", text + ("\nwaiting for a change" if self._setup.file else ""))
+        if not self._over.is_set():
+            self.standing.be_broken(error)
 
     def _record_changes(self) -> None:
         watch = Watch(self._setup.file, self._setup.watched)
@@ -418,27 +497,9 @@ class Bench:
 
     # Clients.
 
-    def _client(self, revision: str) -> SyncClient:
-        """Return the connected client for a revision. Raises: ClientError."""
-        with self._lock:
-            client = self._clients.get(revision)
-            is_new = client is None
-            if client is None:
-                client = self._clients[revision] = self._new_client(revision)
-        client.connect()
-        offers = client.server_capabilities
-        if is_new and offers is not None and offers.logging is not None:
-            client.set_logging_level("debug")  # servers of the newest revision send no log that is not asked for
-        return client
-
-    def _take_clients(self) -> list[SyncClient]:
-        with self._lock:
-            found, self._clients = [*self._clients.values()], {}
-        return found
-
     def _new_client(self, revision: str) -> SyncClient:
         setup, declared = self._setup, self.declared
-        connection = f"{self._generation}/{revision or 'default'}"
+        connection = f"{self.standing.generation}/{revision or 'default'}"
         elicitation = self._incoming.elicited if declared.elicitation else None
         sampling = self._incoming.sampled if declared.sampling else None
         return SyncClient(
@@ -459,91 +520,50 @@ class Bench:
             roots=list(setup.roots) if declared.roots and setup.roots else None,
             on_log=self._incoming.logged,
             on_change=self._incoming.resource_changed,
-            on_event=self._incoming.event,
+            on_event=partial(self._happened, self.standing.generation, revision),
             on_stderr=self._incoming.printed,
-            on_report=self._incoming.reported,
+            on_report=partial(self._reported, self.standing.generation),
             on_http=self._incoming.hopped,
             extensions=[Tasks(), *([Apps()] if declared.views else [])],
-            recorder=Tap(self.exchanges, connection, self.events.add, setup.transcript if not revision else None),
+            recorder=Tap(self.exchanges, connection, self._incoming.tapped, setup.transcript if not revision else None),
         )
 
-    # One call.
 
-    def _carry_out(self, exchange: BenchCall) -> None:
-        self._incoming.current.exchange = exchange
-        began = time.monotonic()
+def _listed(client: SyncClient) -> Listing:
+    offers = client.server_capabilities
+    ask: dict[str, tuple[str, Callable[[], Sequence[Any]]]] = {
+        "tools": ("tools", client.list_tools),
+        "resources": ("resources", client.list_resources),
+        "templates": ("resources", client.list_resource_templates),
+        "prompts": ("prompts", client.list_prompts),
+    }
+    items: dict[str, Sequence[JSONObject]] = {}
+    problems: dict[str, str] = {}
+    for kind, (capability, listed) in ask.items():
+        if offers is not None and getattr(offers, capability) is None:
+            continue
         try:
-            client = self._client(exchange.wanted.revision)
-            exchange.revision = client.protocol_version or ""
-            began = time.monotonic()
-            exchange.result, exchange.is_error = self._result(client, exchange)
-            exchange.state = "done"
-        except CallStopped:
-            exchange.state = "stopped"
+            items[kind] = [to_builtins(each) for each in listed()]
         except ClientError as error:
-            exchange.state, exchange.error = "error", _described(error)
-        except Exception as error:  # what the person typed may be no such call at all
-            exchange.state = "error"
-            exchange.error = {"problem": self._redactor.text(f"{type(error).__name__}: {error}")}
-        exchange.seconds = time.monotonic() - began
-        self.exchanges.changed(exchange)
-        if (problem := self._history.write(self.exchanges.shown)) is not None:
-            self.events.add("log", source="bench", level="WARNING", text=problem)
-        self._announce("call", f"{self._redactor.text(_call_words(exchange))}\n{exchange.report}".rstrip())
-
-    def _result(self, client: SyncClient, exchange: BenchCall) -> tuple[bytes, bool]:
-        wanted = exchange.wanted
-
-        def progressed(found: ProgressParams) -> None:
-            self.events.add("progress", exchange=exchange.id, **to_builtins(found))
-
-        options: Any = {"on_progress": progressed, "stopper": exchange.stopper}
-        if wanted.kind == "resource":
-            return msgspec.json.encode(to_builtins(client.read_resource(wanted.name, **options))), False
-        if wanted.kind == "prompt":
-            texts = {name: str(value) for name, value in wanted.arguments.items()}
-            return msgspec.json.encode(to_builtins(client.get_prompt(wanted.name, texts, **options))), False
-        task = client.start_tool(wanted.name, wanted.arguments, **options)
-
-        def changed(status: TaskStatus) -> None:
-            exchange.task = to_builtins(status)
-            self.exchanges.changed(exchange)
-
-        def cancel(task_id: str) -> None:
-            with suppress(ClientError):
-                client.task(task_id).cancel()  # for itself: the stopper ends what else is sent about the task
-
-        if (task_id := task.id) is not None:
-            changed(task.status())
-            exchange.stopper.attach(lambda: self._run(cancel, task_id) and None)
-        result = task.result(on_status=changed if task.id is not None else None)
-        return bytes(result.raw), result.is_error
-
-    def _announce_crash(self, exchange: BenchCall) -> None:
-        self._announce("call", f"{one_line(exchange.wanted.name, 60)}\n{exchange.report}")
-
-    def _run(self, target: Callable[..., object], *arguments: object) -> threading.Thread:
-        thread = threading.Thread(target=target, args=arguments, name="linkspan-workbench", daemon=True)
-        thread.start()
-        return thread
+            problems[kind] = str(error.problem)
+    return Listing(items, problems, client.instructions)
 
 
-def _call_words(exchange: BenchCall) -> str:
-    wanted = exchange.wanted
-    arguments = wanted.arguments if wanted.kind != "resource" else {}
-    given = " ".join(f"{one_line(name, 40)}={one_line(str(value), 60)}" for name, value in arguments.items())
-    ended = "error" if exchange.is_error or exchange.error else exchange.state
-    words = f"{one_line(wanted.name, 60)} {given}".strip()
-    problem = f": {clip(str(exchange.error.get('problem')), 200)}" if exchange.error else ""
-    return f"{words}: {ended}, {exchange.seconds * 1000:.0f} ms{problem}"
+def _ready_words(client: SyncClient, why: str, seconds: float, listing: Listing, changes: Sequence[ItemMark]) -> str:
+    milliseconds = f"{seconds * 1000:.0f} ms"
+    if why:
+        return "; ".join([f"{why}: restarted in {milliseconds}", *map(_mark_words, changes[:8])])
+    info = client.server_info
+    named = f"{one_line(info.name, 60)} {one_line(info.version or '', 20)}".strip() if info is not None else client.name
+    counts = [counted(len(items), kind.removesuffix("s")) for kind, items in listing.items.items() if items]
+    total = sum(map(sum, listing.shown()["tokens"].values()))
+    return ", ".join([named, client.protocol_version or "", *counts, f"~{total} tokens", milliseconds])
 
 
-def _described(error: ClientError) -> JSONObject:
-    names = ("problem", "code", "message", "data", "phase", "delivery", "hint", "exit_code", "signal")
-    found: JSONObject = {name: value for name in names if (value := getattr(error, name)) is not None}
-    if error.stderr:
-        found["stderr"] = error.stderr
-    return {"type": type(error).__name__, **found}
+def _run(target: Callable[..., object], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=target, args=arguments, name="linkspan-workbench", daemon=True)
+    thread.start()
+    return thread
 
 
 def _mark_words(mark: ItemMark) -> str:
@@ -558,3 +578,21 @@ def _is_modern(date: str | None) -> bool:
 
 _RELIST: Final = "\0"
 """What to do, where no server is to be started: list again."""
+Connected: TypeAlias = tuple[SyncClient, float, Listing]
+"""A client, the seconds until it was connected, and what its server offers."""
+
+
+class _StartAttempt:
+    """A start, or a listing, that is under way in a thread of its own."""
+
+    def __init__(self, why: str, generation: int) -> None:
+        self.why = why
+        self.generation = generation
+        self.outcome: Connected | ClientError | None = None
+
+
+class _LostOrBack(msgspec.Struct, frozen=True):
+    """A server of some start was lost, for an error, or is there again."""
+
+    generation: int
+    error: ClientError | None

@@ -70,6 +70,32 @@ class EventLog:
             self._changed.notify_all()
 
 
+class PrintedText:
+    """The latest of what a server printed, and what of it came after some moment. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._text = ""
+        self._end = 0
+
+    @property
+    def end(self) -> int:
+        """The number of characters so far: a moment to ask for what came `since`."""
+        return self._end
+
+    def add(self, text: str) -> None:
+        """Add what was printed now."""
+        with self._lock:
+            self._end += len(text)
+            self._text = (self._text + text)[-_LONGEST:]
+
+    def since(self, moment: int) -> str:
+        """Return what was printed since a moment, as far as it is kept."""
+        with self._lock:
+            count = self._end - moment
+            return self._text[-count:] if count > 0 else ""
+
+
 class Trickle:
     """Lets as many bytes of a log through as a person can read, and counts the rest. One thread at a time."""
 

@@ -29,6 +29,8 @@ _MAX_LINE: Final = 64 * 1024 * 1024
 _MAX_OPEN: Final = 1_000
 
 _OF_WANTED: Final = ("kind", "name", "arguments", "template")
+_MEMBERS: Final = frozenset({"method", "result", "error"})
+"""Each message has one of these."""
 
 Kind = Literal["tool", "resource", "prompt"]
 
@@ -120,6 +122,13 @@ class BenchCall(msgspec.Struct):
     def method(self) -> str:
         """The method that was called."""
         return ITEM_METHODS[self.wanted.kind].name
+
+    def names(self, incident: str | None) -> bool:
+        """Return whether its error or its result names an incident of the server."""
+        if not incident:
+            return False
+        message = str((self.error or {}).get("message") or "")
+        return incident in message or (self.is_error and incident.encode() in self.result)
 
     def shown(self) -> JSONObject:
         """Return what a browser and the history get."""
@@ -237,14 +246,21 @@ class BenchCalls:
         running = self.running()
         return running[0] if len(running) == 1 else None
 
-    def reported(self, tool: str | None, request_id: JSON) -> BenchCall | None:
-        """Return the latest call that a report of the server's log can be about."""
+    def reported(self, tool: str | None, request_id: JSON, incident: str | None = None) -> BenchCall | None:
+        """Return the latest call that a report of the server's log can be about.
+
+        A task has no request of its own: it is found by its incident, or as the only one of its tool that runs.
+        """
         with self._lock:
-            for each in reversed(self._all.values()):
-                sent = each.request
-                if sent is not None and sent.get("id") == request_id and each.wanted.name == (tool or each.wanted.name):
-                    return each
-        return None
+            latest = [each for each in reversed(self._all.values()) if not each.kept]
+        named = [each for each in latest if each.wanted.name == (tool or each.wanted.name)]
+        for each in named:
+            if each.request is not None and each.request.get("id") == request_id:
+                return each
+        tasks = [each for each in named if each.task is not None and tool is not None]
+        known = next((each for each in tasks if each.names(incident)), None)
+        running = [each for each in tasks if each.state == "running"]
+        return known or (running[0] if len(running) == 1 else None)
 
 
 class _KeptExchange(msgspec.Struct):
@@ -300,19 +316,23 @@ class Tap:
                 self._line(side, line)
 
     def _line(self, side: str, line: bytes | TooLong) -> None:
+        size = len(line) if isinstance(line, bytes) else 0
         try:
             value: JSON = msgspec.json.decode(line) if isinstance(line, bytes) else None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             value = None
-        for message in value if is_array(value) else [value]:
+        is_whole = True
+        for message in value if is_array(value) and value else [value]:
             try:
-                if is_object(message):
-                    self._message(side, message, len(line) if isinstance(line, bytes) else 0)
-                    continue
+                if is_object(message) and not _MEMBERS.isdisjoint(message):
+                    self._message(side, message, size)
+                else:
+                    is_whole = False
             except RecursionError:  # it was read, and is too deep to be shown
-                pass
-            shown = line[:1000].decode("utf-8", "replace") if isinstance(line, bytes) else "(a line that is too long)"
-            self._show("junk", side=side, text=shown)
+                is_whole = False
+        if not is_whole:
+            text = line[:1000].decode("utf-8", "replace") if isinstance(line, bytes) else "(a line that is too long)"
+            self._show("junk", side=side, text=text)
 
     def _message(self, side: str, message: JSONObject, size: int) -> None:
         method, number, params = message.get("method"), message.get("id"), message.get("params")

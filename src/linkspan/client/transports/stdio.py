@@ -52,6 +52,8 @@ class Command(msgspec.Struct, frozen=True):
     secrets: tuple[str, ...] = ()
     reports: bool = False
     """Whether it was asked to write its log as reports."""
+    is_ours: bool = False
+    """Whether it is a server of Linkspan for sure, which speaks the newest revision and dies of no question."""
 
 
 class LoopReader:

@@ -6,7 +6,7 @@ import { choose, drawList, focusFilter } from "./list.js";
 import { drawWork } from "./work.js";
 import { drawHappened, hear } from "./happened.js";
 
-const WORDS = { connecting: "connecting …", ready: "connected", broken: "not running", gone: "the workbench has ended", lost: "open the address that the terminal shows" };
+const WORDS = { connecting: "connecting …", ready: "connected", failing: "connected, and failing", broken: "not running", gone: "the workbench has ended", lost: "open the address that the terminal shows" };
 const top = document.getElementById("top");
 
 function pane(name) {
@@ -15,7 +15,8 @@ function pane(name) {
 }
 
 function drawTop() {
-  const { server, target, status, revision, problem } = state;
+  const { server, target, revision, problem, waiting } = state;
+  const status = state.status === "ready" && problem ? "failing" : state.status;
   const name = server?.title || server?.name || target?.name || "Linkspan workbench";
   document.title = `${name} · Linkspan workbench`;
   const facts = [server?.version, revision, state.tokens && `~${Object.values(state.tokens).flat().reduce((sum, each) => sum + each, 0).toLocaleString()} tokens`].filter(Boolean);
@@ -30,7 +31,8 @@ function drawTop() {
     restart, connection(), declared(), make("nav", { ariaLabel: "Panes" }, ...tabs),
   );
   if (state.login) top.append(login(state.login));
-  if (problem && status === "broken") top.append(make("pre", { className: "bad problem", role: "alert", tabIndex: 0, textContent: problem.text + (problem.waits ? "\n\nWaiting for a change: save the file, and the server starts again." : "") }));
+  const note = status === "connecting" ? waiting : ["broken", "failing"].includes(status) && problem;
+  if (note) top.append(make("pre", { className: note === problem ? "bad problem" : "problem", role: note === problem ? "alert" : "status", tabIndex: 0, textContent: [note.text, note.then].filter(Boolean).join("\n\n") }));
 }
 
 // A login is made in a window of its own; what comes of it stays with the Python process.

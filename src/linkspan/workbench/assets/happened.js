@@ -177,11 +177,10 @@ const hears = {
   },
   status: (event) => {
     if (!event.status) return;
-    const words = [event.status, event.why, event.ms && `${event.ms} ms`, event.text].filter(Boolean).join(" · ");
+    const words = [event.status, event.why, event.ms && `${event.ms} ms`, event.text ?? event.waiting?.text].filter(Boolean).join(" · ");
     line(event.at, event.status === "broken", words, () => [quiet(`${time(event.at)} server `), make("b", { className: "words", textContent: words })]);
   },
   changed: (event) => line(event.at, false, event.uri, () => [quiet(`${time(event.at)} resource `), make("b", { textContent: `${event.uri} has changed` })]),
-  junk: (event) => add("Messages", { at: event.at, words: () => event.text, draw: () => make("div", { className: "line bad", textContent: `${event.side}: not a message: ${event.text}` }) }),
   message: (event) => {
     const { method, id } = event.message;
     const key = toJson([event.connection, method ? event.side : event.side === "client" ? "server" : "client", id]);

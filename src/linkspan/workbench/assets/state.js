@@ -6,7 +6,7 @@ const KEY = "linkspan-bench";
 
 export const state = { status: "connecting", lists: {}, exchanges: new Map(), questions: new Map(), chosen: null, shown: null, compared: null, changes: [] };
 const hearers = [];
-const SHOWN_LATER = new Set(["log", "message", "http", "status", "changed", "junk"]);
+const SHOWN_LATER = new Set(["log", "message", "http", "status", "changed"]);
 let last = 0; // the number of the event that was taken last
 let known = 0; // up to this one, events are in the state already: only what is listed as it happened is shown of them
 
@@ -49,7 +49,7 @@ export async function refresh() {
 }
 
 const knows = {
-  status: (event) => Object.assign(state, { status: event.status, problem: event.text ? { text: event.text } : null }),
+  status: (event) => Object.assign(state, { status: event.status, problem: event.text ? { text: event.text } : null, waiting: event.waiting ?? null }),
   exchange: ({ exchange }) => state.exchanges.set(exchange.id, exchange),
   question: ({ question }) => state.questions.set(question.id, question),
   answered: ({ id }) => state.questions.delete(id),

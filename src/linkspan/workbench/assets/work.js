@@ -158,6 +158,7 @@ function completions(kind, name, fields) {
         const given = Object.fromEntries(Object.entries(fields).filter(([other]) => other !== argument).map(([other, each]) => [other, each.read()]).filter(([, value]) => value));
         const found = await ask("complete", { kind: kind === "prompts" ? "prompt" : "template", name, argument, value: node.value, given }).catch(() => ({ values: [] }));
         options.replaceChildren(...(found.values ?? []).slice(0, 12).map((value) => make("button", { type: "button", className: "small", textContent: value, onclick: () => ((node.value = value), options.replaceChildren(), node.focus()) })));
+        if (found.report) options.append(make("p", { className: "bad", textContent: found.problem }), make("pre", { className: "report", tabIndex: 0, textContent: found.report }));
       }, 150);
     });
   }
