@@ -193,10 +193,10 @@ FAULTS: list[tuple[str, Revision, Change]] = [
     ("META-6", MODERN, on("server/discover", drop("_meta"))),
     ("META-7", MODERN, served("server/discover", {}, lambda params: "'none'" in meta_of(params))),
     ("MSG-20", MODERN, on("prompts/get", drop("resultType"))),
-    ("ERA-4", MODERN, served("ping", {})),
+    ("ERA-9", MODERN, served("ping", {})),
     ("PAG-2", OLD, served("tools/list", {"tools": []}, lambda params: "cursor" in params)),
     ("PAG-1", OLD, on("tools/list", lambda found: found.update(nextCursor=5) if "nextCursor" in found else None)),
-    ("LIST-1", OLD, on("tools/list", first("tools", put("title", 5)))),
+    ("LIST-5", OLD, on("tools/list", first("tools", put("title", 5)))),
     ("LIST-4", OLD, on("prompts/list", lambda found: found["prompts"].append(found["prompts"][0]))),
     ("TOOL-1", OLD, on("tools/list", first("tools", put("inputSchema", {})))),
     (
@@ -204,7 +204,7 @@ FAULTS: list[tuple[str, Revision, Change]] = [
         MODERN,
         on("tools/list", lambda found: [each.update(name="a b") for each in found["tools"] if each["name"] == "write"]),
     ),
-    ("TOOL-3", MODERN, on("tools/list", first("tools", drop("description")))),
+    ("TOOL-11", MODERN, on("tools/list", first("tools", drop("description")))),
     ("JS-2", MODERN, on("tools/list", first("tools", put("inputSchema", {"type": "object", "properties": []})))),
     ("JS-3", MODERN, on("tools/list", first("tools", put("outputSchema", {"$ref": "https://example.com/a.json"})))),
     ("JS-5", OLD, on("tools/list", first("tools", put("outputSchema", {"type": ["object", "null"]})))),
@@ -214,22 +214,22 @@ FAULTS: list[tuple[str, Revision, Change]] = [
     ("PR-1", MODERN, on("prompts/list", lambda found: found["prompts"][0].update(arguments=[{"name": "a"}] * 2))),
     ("ICON-3", MODERN, on("tools/list", first("tools", put("icons", [{"src": "javascript:alert(1)"}])))),
     ("ANN-1", MODERN, on("resources/list", first("resources", put("annotations", {"priority": 2})))),
-    ("CACHE-1", MODERN, on("prompts/list", put("ttlMs", -1))),
+    ("CACHE-S1", MODERN, on("prompts/list", put("ttlMs", -1))),
     ("DISC-1", MODERN, on("server/discover", drop("cacheScope"))),
-    ("CACHE-2", MODERN, on("tools/list", lambda found: "nextCursor" in found and found.update(cacheScope="public"))),
+    ("CACHE-S2", MODERN, on("tools/list", lambda found: "nextCursor" in found and found.update(cacheScope="public"))),
     ("TOOL-4", OLD, on("tools/call", lambda found: found["content"].append({"type": "image", "data": "AA=="}))),
     ("TOOL-5", OLD, on("tools/call", put("structuredContent", {"hour": "seven"}))),
     ("TOOL-5", MODERN, on("tools/call", drop("structuredContent"))),
     ("TOOL-6", MODERN, coded("tools/call", -32603, lambda params: "no-such" in str(params.get("name")))),
     ("TOOL-8", MODERN, served("tools/call", {"content": []}, lambda params: "name" not in params)),
-    ("TOOL-9", MODERN, on("tools/call", lambda found: found.update(isError=False))),
+    ("TOOL-12", MODERN, on("tools/call", lambda found: found.update(isError=False))),
     ("RES-2", MODERN, on("resources/read", lambda found: found["contents"][0].pop("text", None))),
     ("RES-3", MODERN, served("resources/read", {"contents": [], "ttlMs": 0, "cacheScope": "private"})),
-    ("RES-4", OLD, coded("resources/read", -32602)),
+    ("RES-9", OLD, coded("resources/read", -32602)),
     ("PR-2", MODERN, on("prompts/get", lambda found: found["messages"][0].update(role="system"))),
     ("PR-3", MODERN, coded("prompts/get", -32603)),
     ("CMP-2", MODERN, on("completion/complete", lambda found: found["completion"].update(values=["a"] * 101))),
-    ("CMP-3", MODERN, served("completion/complete", {"completion": {"values": []}})),
+    ("CMP-4", MODERN, served("completion/complete", {"completion": {"values": []}})),
 ]
 
 
@@ -321,7 +321,7 @@ ODD: list[tuple[str, Revision, Callable[[JSON, PeerAnswer], PeerAnswer]]] = [
     ("MSG-33", OLD, answering("batch", RESULT)),
     ("MSG-35", OLD, answering("no JSON", None)),
     ("MSG-36", OLD, after(lambda sent: sent == b"\xff\xfe")),
-    ("MSG-53", OLD, answering("tools/list", {**RESULT, "result": {"tools": []}}, params=["a"])),
+    ("MSG-57", OLD, answering("tools/list", {**RESULT, "result": {"tools": []}}, params=["a"])),
     ("SUB-2", MODERN, answering("subscriptions/listen", None)),
 ]
 
@@ -363,7 +363,7 @@ def test_another_order_is_named(commands: Mapping[str, CommandPeer]) -> None:
 
     peer = WrongPeer(commands[OLD.era], changed)
     peer.open()
-    assert named([look(each, peer) for each in asked(OLD) if each.id in ("LIST-1", "LIST-2", "LIST-4")]) == {"LIST-2"}
+    assert named([look(each, peer) for each in asked(OLD) if each.id in ("LIST-5", "LIST-2", "LIST-4")]) == {"LIST-2"}
 
 
 class WrongWeb(Web):
@@ -448,11 +448,11 @@ WEB_FAULTS: list[tuple[str, Revision, Wrong]] = [
     ("HL-15", OLD, lenient("MCP-Protocol-Version", "1900-01-01")),
     ("HL-7", OLD, replied(lambda sent: "no-such" in sent.header("Mcp-Session-Id"), status=400)),
     (
-        "HL-8",
+        "HL-17",
         OLD,
         replied(lambda sent: b"ping" in (sent.body or b"") and not sent.header("Mcp-Session-Id"), status=404),
     ),
-    ("HL-9", OLD, replied(lambda sent: sent.method == "DELETE", status=500)),
+    ("HL-18", OLD, replied(lambda sent: sent.method == "DELETE", status=500)),
     ("INI-1", OLD, replied(lambda sent: b'"1900-01-01"' in (sent.body or b""), body=NEGOTIATED, headers=IS_JSON)),
 ]
 
@@ -557,8 +557,8 @@ def test_a_server_that_does_not_come_back_fails_what_is_left(tmp_path: Path) -> 
     code = f"import os, sys\nos.rename({str(once)!r}, {str(once) + '.gone'!r})" + DEAF.replace("time.sleep(600)", "")
     once.touch()
     command = [sys.executable, "-c", code]
-    found = [*run_one(lambda each: CommandPeer(command, {}, None, each, {}), OLD, ["INI-6", "STDIO-3", "STDIO-7"])]
-    assert [(each.id, each.level) for each in found] == [("INI-6", "fail"), ("STDIO-3", "fail"), ("STDIO-7", "fail")]
+    found = [*run_one(lambda each: CommandPeer(command, {}, None, each, {}), OLD, ["INI-6", "STDIO-11", "STDIO-7"])]
+    assert [(each.id, each.level) for each in found] == [("INI-6", "fail"), ("STDIO-11", "fail"), ("STDIO-7", "fail")]
     assert "cannot be started again" in found[2].evidence
 
 
@@ -577,7 +577,7 @@ def test_each_requirement_has_an_id_of_its_own_and_a_fault_in_these_tests() -> N
     assert sorted(set(ids) - tried) == WITHOUT_A_FAULT
 
 
-WITHOUT_A_FAULT = ["H5-3", "HL-6", "INI-2", "LOG-2", "MSG-13", "STDIO-1", "STDIO-3", "STDIO-7"]
+WITHOUT_A_FAULT = ["H5-3", "HL-16", "INI-2", "LOG-2", "MSG-13", "STDIO-1", "STDIO-11", "STDIO-7"]
 """What no test breaks alone: without it, other requirements fail as well, or the handshake does."""
 
 

@@ -103,7 +103,7 @@ def _nameless(peer: CheckedPeer) -> None:
     expect(wrong or answer.web.status >= 400, f"{answer.asked}: {answer.words}")
 
 
-@requirement("TOOL-9", "arguments that do not fit the schema of a tool do not pass", _TOOLS)
+@requirement("TOOL-12", "arguments that do not fit the schema of a tool do not pass", _TOOLS)
 def _wrong_arguments(peer: CheckedPeer) -> None:
     for tool in peer.items("tools/list"):
         notes, schema = tool.get("annotations"), tool.get("inputSchema")
@@ -141,7 +141,7 @@ def _unknown_resource(peer: CheckedPeer) -> None:
     expect(answer.failed, f"{answer.asked}: {answer.words}")
 
 
-@requirement("RES-4", "the error for an unknown resource has the code of the revision", _RESOURCES, strength="should")
+@requirement("RES-9", "the error for an unknown resource has the code of the revision", _RESOURCES, strength="should")
 def _unknown_resource_code(peer: CheckedPeer) -> None:
     peer.offers("resources")
     answer = peer.ask("resources/read", {"uri": f"linkspan-check://{_NONE}"})
@@ -202,7 +202,7 @@ def _completions(peer: CheckedPeer) -> None:
 
 
 @requirement(
-    "CMP-3",
+    "CMP-4",
     "a completion for an unknown prompt is refused with -32602",
     "server/utilities/completion",
     strength="should",

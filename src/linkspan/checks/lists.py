@@ -78,7 +78,7 @@ def _odd_cursor(peer: CheckedPeer) -> None:
         peer.ask(method, {"cursor": "linkspan-no-such-cursor"}).expect_refused(-32602)
 
 
-@requirement("LIST-1", "a list has the shape that its schema says", "schema")
+@requirement("LIST-5", "a list has the shape that its schema says", "schema")
 def _shapes(peer: CheckedPeer) -> None:
     for method, pages in _listed(peer):
         for each in pages:
@@ -119,7 +119,7 @@ def _tool_names(peer: CheckedPeer) -> None:
         expect(_TOOL_NAME.fullmatch(_name(tool)) is not None, f"a tool has the name {_name(tool)!r}")
 
 
-@requirement("TOOL-3", "a tool has a description", _TOOLS, strength="should")
+@requirement("TOOL-11", "a tool has a description", _TOOLS, strength="should")
 def _described(peer: CheckedPeer) -> None:
     for tool in peer.items("tools/list"):
         expect(bool(tool.get("description")), f"the tool {_name(tool)!r} has none")
@@ -203,7 +203,7 @@ def _arguments(peer: CheckedPeer) -> None:
         expect("" not in names, f"the prompt {_name(prompt)!r} has an argument without a name")
 
 
-@requirement("ICON-3", "an icon is at https: or in data:", "basic/index")
+@requirement("ICON-3", "an icon is at https: or in data:", "basic")
 def _icons(peer: CheckedPeer) -> None:
     found = 0
     for method, _ in _listed(peer):
@@ -238,14 +238,14 @@ def _annotations(peer: CheckedPeer) -> None:
         not_applicable("no resource has annotations")
 
 
-@requirement("CACHE-1", "a list says for how long and for whom it may be kept", _CACHING, eras=("modern",))
+@requirement("CACHE-S1", "a list says for how long and for whom it may be kept", _CACHING, eras=("modern",))
 def _caching(peer: CheckedPeer) -> None:
     for method, pages in _listed(peer):
         for each in pages:
             expect_cacheable(each, method)
 
 
-@requirement("CACHE-2", "all pages of a list may be kept for the same callers", _CACHING, eras=("modern",))
+@requirement("CACHE-S2", "all pages of a list may be kept for the same callers", _CACHING, eras=("modern",))
 def _scopes(peer: CheckedPeer) -> None:
     for method, pages in _listed(peer):
         scopes = {str(each.get("cacheScope")) for each in pages}

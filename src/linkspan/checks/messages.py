@@ -14,7 +14,7 @@ from linkspan.revisions.modern import CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSIO
 from linkspan.types.base import JSON, JSONObject, is_array, is_object
 from linkspan.types.messages import DiscoverResult, InitializeResult
 
-_BASIC: Final = "basic/index"
+_BASIC: Final = "basic"
 _LIFECYCLE: Final = "basic/lifecycle"
 _DISCOVER: Final = "server/discover"
 _ODD: Final = "1900-01-01"
@@ -141,7 +141,7 @@ def _unknown_methods(peer: CheckedPeer) -> None:
     peer.ask("linkspan/no_such_method").expect_refused(-32601, status=404 if peer.modern else 0)
 
 
-@requirement("MSG-53", "params that are an array are refused", _BASIC, strength="should")
+@requirement("MSG-57", "params that are an array are refused", _BASIC, strength="should")
 def _arrays(peer: CheckedPeer) -> None:
     answer = peer.exchange({**peer.message("tools/list", meta=False), "params": ["a"]})
     expect(answer.message is None or answer.failed, f"tools/list with params ['a']: {answer.words}")
@@ -246,7 +246,7 @@ def _no_requests(peer: CheckedPeer) -> None:
         expect(not ("method" in each and "id" in each), f"the server asked: {_short(each)}")
 
 
-@requirement("ERA-4", "methods of revisions with a handshake are refused with -32601", _BASIC, eras=("modern",))
+@requirement("ERA-9", "methods of revisions with a handshake are refused with -32601", _BASIC, eras=("modern",))
 def _gone(peer: CheckedPeer) -> None:
     for method in _OLD_METHODS:
         answer = peer.ask(method, {"uri": "x:y", "level": "info"})
@@ -255,7 +255,7 @@ def _gone(peer: CheckedPeer) -> None:
         answer.expect_refused(-32601, status=404)
 
 
-@requirement("SRV-2", "what is not announced is refused with -32601", "server/index")
+@requirement("SRV-2", "what is not announced is refused with -32601", "server")
 def _gates(peer: CheckedPeer) -> None:
     methods = {"tools": "tools/list", "prompts": "prompts/list", "resources": "resources/list"}
     missing = [method for name, method in methods.items() if not is_object(peer.capabilities.get(name))]
@@ -265,7 +265,7 @@ def _gates(peer: CheckedPeer) -> None:
         peer.ask(method).expect_refused(-32601, status=404 if peer.modern else 0)
 
 
-@requirement("SRV-3", "what is announced is served", "server/index")
+@requirement("SRV-3", "what is announced is served", "server")
 def _serves(peer: CheckedPeer) -> None:
     methods = {"tools": "tools/list", "prompts": "prompts/list", "resources": "resources/list"}
     there = [method for name, method in methods.items() if is_object(peer.capabilities.get(name))]

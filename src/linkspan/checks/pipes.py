@@ -9,7 +9,7 @@ from linkspan.checks.findings import expect
 from linkspan.checks.peer import CheckedPeer, CommandPeer
 from linkspan.checks.requirement import requirement
 
-_STDIO: Final = "basic/transports"
+_STDIO: Final = "basic/transports#stdio"
 _MEGABYTE: Final = 1_000_000
 _END: Final = 5.0
 """Seconds in which a server ends after its stdin."""
@@ -32,7 +32,7 @@ def _long(peer: CheckedPeer) -> None:
     expect(answer.message is not None and not answer.failed, f"a line that ends in CR LF: {answer.words}")
 
 
-@requirement("STDIO-3", "characters beyond ASCII come back as they were sent", _STDIO, transports=("stdio",))
+@requirement("STDIO-11", "characters beyond ASCII come back as they were sent", _STDIO, transports=("stdio",))
 def _characters(peer: CheckedPeer) -> None:
     id = "é\u2028漢\U0001f680"
     answer = peer.ask(_method(peer), id=id)

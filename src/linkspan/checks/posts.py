@@ -13,7 +13,7 @@ from linkspan.checks.requirement import requirement
 from linkspan.revisions import LEGACY
 from linkspan.wire.headers import is_loopback
 
-_HTTP: Final = "basic/transports"
+_HTTP: Final = "basic/transports#streamable-http"
 _EVIL: Final = "https://attacker.example"
 _MISMATCH: Final = -32020
 
@@ -171,7 +171,7 @@ def _odd_version(peer: CheckedPeer) -> None:
 
 
 @requirement(
-    "HL-6", "the id of a session is of visible ASCII characters", _HTTP, eras=("legacy",), transports=("http",)
+    "HL-16", "the id of a session is of visible ASCII characters", _HTTP, eras=("legacy",), transports=("http",)
 )
 def _session_id(peer: CheckedPeer) -> None:
     session = _session(peer)
@@ -188,7 +188,7 @@ def _unknown_session(peer: CheckedPeer) -> None:
 
 
 @requirement(
-    "HL-8",
+    "HL-17",
     "a request without its session is refused with 400",
     _HTTP,
     eras=("legacy",),
@@ -201,7 +201,7 @@ def _no_session_header(peer: CheckedPeer) -> None:
     expect(found.status == 400, f"POST without Mcp-Session-Id answers {found.words}")
 
 
-@requirement("HL-9", "a session that was ended with DELETE is gone", _HTTP, eras=("legacy",), transports=("http",))
+@requirement("HL-18", "a session that was ended with DELETE is gone", _HTTP, eras=("legacy",), transports=("http",))
 def _ended_session(peer: CheckedPeer) -> None:
     web = _web(peer)
     _session(peer)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from linkspan.checks.peer import CheckedPeer, Transport
-from linkspan.revisions.record import Era
+from linkspan.revisions.record import Era, Revision
 
 Level: TypeAlias = Literal["fail", "warn", "skip", "pass"]
 Strength: TypeAlias = Literal["must", "should"]
 _EITHER: Final[tuple[Era, ...]] = ("legacy", "modern")
 _BOTH: Final[tuple[Transport, ...]] = ("stdio", "http")
+
+_MOVED: Final[Mapping[Era, Mapping[str, str]]] = {
+    "modern": {
+        "basic/transports#stdio": "basic/transports/stdio",
+        "basic/transports#streamable-http": "basic/transports/streamable-http",
+        "basic/utilities/cancellation": "basic/patterns/cancellation",
+        "basic/utilities/progress": "basic/patterns/progress",
+    }
+}
+"""Pages that an era has elsewhere than the era of the handshake."""
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -25,9 +35,14 @@ class Requirement(msgspec.Struct, frozen=True):
     eras: tuple[Era, ...]
     transports: tuple[Transport, ...]
     source: str
-    """The page of the specification, below that of a revision."""
+    """The page of the specification, below that of a revision; one that moved is named as in the era of the handshake."""
     check: Callable[[CheckedPeer], None]
     """Raises: Unmet or NotApplicable."""
+
+    def page(self, revision: Revision) -> str:
+        """Return the URL of the page in a revision."""
+        path = _MOVED.get(revision.era, {}).get(self.source, self.source)
+        return f"https://modelcontextprotocol.io/specification/{revision.date}/{path}"
 
     @property
     def wrong(self) -> Level:

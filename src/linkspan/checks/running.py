@@ -85,7 +85,7 @@ def _outcome(each: Requirement, revision: Revision, level: Level, evidence: str)
         level,
         each.words,
         " ".join(neutral(redact(evidence)).split()),
-        f"https://modelcontextprotocol.io/specification/{revision.date}/{each.source}",
+        each.page(revision),
     )
 
 
