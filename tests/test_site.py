@@ -29,6 +29,8 @@ QUESTIONS = {
     "lock file": "contracts",
     "doctor": "doctor",
     "what the protocol requires": "check",
+    "requirement ids": "requirements",
+    "au-c40": "requirements",
     "does not work in Claude": "doctor",
     "lint": "contracts",
     "install": "installation",

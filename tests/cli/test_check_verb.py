@@ -77,7 +77,7 @@ def test_a_tool_that_writes_is_called_only_if_it_is_named(linkspan: Shell, tmp_p
     ("arguments", "status", "says"),
     [
         ((), 2, "name the server"),
-        ((DICE, "--only", "TOOL-99"), 2, "there is no requirement 'TOOL-99'"),
+        ((DICE, "--only", "TOOLS-1"), 2, "there is no requirement 'TOOLS-1'"),
         ((DICE, "--call", "note=[1]"), 2, "--call"),
         (("python -c 'print(1)'",), 3, "could not be reached"),
         (("http://127.0.0.1:9/mcp",), 3, "could not be reached"),

@@ -1,4 +1,4 @@
-"""Answers that are kept as their server allows (checklist 4.6), and the trace context of requests."""
+"""Answers that are kept as their server allows (CACHE-C1 to CACHE-C7), and the trace context of requests."""
 
 from __future__ import annotations
 

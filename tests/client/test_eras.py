@@ -1,4 +1,4 @@
-"""How a client finds out what a server speaks, when the server answers the probe in every way there is (checklist 2.5.2)."""
+"""How a client finds out what a server speaks, when the server answers the probe in every way there is (ERA-2, ERA-3, ERA-7)."""
 
 from __future__ import annotations
 

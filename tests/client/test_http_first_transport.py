@@ -69,7 +69,7 @@ class FirstServer(RawServer):
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("status", [400, 404, 405])
 def test_it_is_tried_when_a_handshake_is_refused(status: int, face: str) -> None:
-    """HTTP 2.5.1 step 4, SSE-1, SSE-2, SSE-7."""
+    """SSE-1, SSE-2, SSE-7."""
     with FirstServer(status) as server:
         step: Any = lambda client: client.call_tool("hi")  # noqa: E731
         assert outcome(face, server.url, step, headers={"x-key": "k"}, timeouts=BRIEF).text == "hi"

@@ -336,7 +336,7 @@ def test_without_a_session_there_is_nothing_to_end() -> None:
 
 @pytest.mark.parametrize("era", [None, "legacy"])
 def test_nothing_modern_leaks_into_a_handshake(era: Any) -> None:
-    """HTTP 2.5.1 step 3; HDR-9."""
+    """HDR-9."""
     with RawServer(era="legacy", session="s1") as server:
         with SyncClient(server.url, era=era, timeouts=BRIEF) as client:
             client.call_tool("hi")

@@ -1,4 +1,4 @@
-"""The negotiation as a flow, without a server: what is asked after each answer, and what is agreed (checklist 2.5, ERA)."""
+"""The negotiation as a flow, without a server: what is asked after each answer, and what is agreed (ERA-1 to ERA-8)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ LEGACY_AFTER_PROBE = ([PROBE, SHAKE, INITIALIZED], OLD)
         ([NO_START], ([PROBE], "negotiate: dead")),  # it is not started again
         ([refusal(-32022, OLD, OLDER), greeted()], LEGACY_AFTER_PROBE),  # ERA-6
         ([discovered(OLD), greeted()], LEGACY_AFTER_PROBE),
-        ([refusal(-32022, NEW), discovered(NEW)], ([PROBE, PROBE], NEW)),  # retry rather than fall back (AMB-7)
+        ([refusal(-32022, NEW), discovered(NEW)], ([PROBE, PROBE], NEW)),  # retry rather than fall back (ERA-6)
         ([refusal(-32022, NEW), refusal(-32022, NEW)], ([PROBE, PROBE], ours(NEW))),  # but once
         ([refusal(-32022, "2031-01-01")], ([PROBE], ours("2031-01-01"))),  # ERA-8: no comparison by <
         ([discovered("2031-01-01")], ([PROBE], ours("2031-01-01"))),

@@ -1,4 +1,4 @@
-"""How a client follows a task, as lists of effects: no server, no second. Ids of the checklist: TSK-C1 to TSK-C6."""
+"""How a client follows a task, as lists of effects: no server, no second. TSK-C1 to TSK-C6."""
 
 from __future__ import annotations
 

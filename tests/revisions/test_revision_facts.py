@@ -47,7 +47,7 @@ def types_in(definitions: dict[str, Any], shape: dict[str, Any]) -> set[str]:
 @with_schemas
 @revisions
 def test_clients_may_call_the_requests_of_the_schema(revision: Revision) -> None:
-    """Checklist 3.0; MSG-52."""
+    """MSG-52."""
     assert revision.requests == methods_in(definitions_of(revision), "ClientRequest")
 
 
@@ -63,7 +63,7 @@ def test_servers_may_ask_what_the_schema_lets_them_ask(revision: Revision) -> No
 @with_schemas
 @revisions
 def test_each_side_may_send_the_notifications_of_the_schema(revision: Revision) -> None:
-    """Checklist 3.0; PROG-4: in the modern era progress comes from servers only."""
+    """PROG-4: in the modern era progress comes from servers only."""
     definitions = definitions_of(revision)
     assert revision.client_notifications == methods_in(definitions, "ClientNotification")
     assert revision.server_notifications == methods_in(definitions, "ServerNotification")
@@ -99,7 +99,7 @@ def test_content_blocks_are_of_the_types_of_the_schema(revision: Revision, fact:
     ],
 )
 def test_each_fact_changed_when_the_table_says(fact: str, by_revision: list[object]) -> None:
-    """Checklist 2.1."""
+    """The changelogs of the revisions."""
     assert [getattr(revision, fact) for revision in REVISIONS.values()] == by_revision
 
 

@@ -101,7 +101,7 @@ def test_the_table_beside_this_test_says_what_the_official_schemas_say() -> None
 @revisions
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_shape_has_the_members_of_its_revision_and_no_others(kind: type[Wire], revision: Revision) -> None:
-    """Checklist 2.2: IMPL-1, ANN-1, TITLE-1, TOOL-1, RES-1, PR-1, PROG-2, SAM-2, META-2."""
+    """IMPL-1, ANN-1, TITLE-1, TOOL-1, RES-1, PR-1, PROG-2, SAM-2, META-2."""
     if is_in(kind, revision):
         found = without_meta(kind, ours(kind, revision))
         if kind is ServerCapabilities and revision.era == "legacy":
@@ -140,7 +140,7 @@ def validator(kind: type[Wire], date: str) -> jsonschema_rs.Validator:
     """Compile the official definition of a shape."""
     schema = read_schema(date)
     definitions = {name: schema[name] for name in ("$defs", "definitions", "$schema") if name in schema}
-    definitions.setdefault("$defs", {})["JSONValue"] = {}  # the generated one allows no floats and no null (AMB-12)
+    definitions.setdefault("$defs", {})["JSONValue"] = {}  # the generated one allows no floats and no null (JS-7)
     return jsonschema_rs.validator_for(definitions | {"anyOf": find(schema, kind)})
 
 

@@ -162,7 +162,7 @@ def test_single_cases_have_the_verdict_of_the_specification(schema: Any, value: 
     ],
 )
 def test_a_schema_that_is_not_valid_is_refused_with_its_place(schema: Any, words: str) -> None:
-    """Checklist JS-2."""
+    """JS-2."""
     with pytest.raises(RegistrationError) as caught:
         compile_validator(schema)
     assert str(caught.value).startswith("the schema is not valid: ")
@@ -212,7 +212,7 @@ def timed(function: Any, *arguments: Any) -> tuple[float, Any]:
 
 
 def test_unions_that_contain_themselves_end_after_a_bounded_number_of_steps() -> None:
-    """Checklist JS-4: each level of the value doubles the ways to read it."""
+    """JS-4: each level of the value doubles the ways to read it."""
     for compiled in (compile_validator(DOUBLING), compile_foreign({**DOUBLING, "not": {"type": "null"}})):
         seconds, problems = timed(compiled.check, tree(60))
         assert [str(each) for each in problems] == ["cannot be checked: the schema leaves too many ways to read it"]

@@ -1,4 +1,4 @@
-"""Rounds of questions in the modern era, and what nobody may do to the state between them (MRTR-S1 ... S11)."""
+"""Rounds of questions in the modern era, and what nobody may do to the state between them (MRTR-S1 to MRTR-S11)."""
 
 from __future__ import annotations
 

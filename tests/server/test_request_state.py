@@ -1,4 +1,4 @@
-"""Sealed request state: it comes back whole to the request that it belongs to, or not at all (MRTR-S5, S9, S11)."""
+"""Sealed request state: it comes back whole to the request that it belongs to, or not at all (MRTR-S5, MRTR-S9, MRTR-S11)."""
 
 from __future__ import annotations
 

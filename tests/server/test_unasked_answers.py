@@ -1,4 +1,4 @@
-"""Answers count only where their question was asked: the seal names each open question and its text (MRTR-S5, S6)."""
+"""Answers count only where their question was asked: the seal names each open question and its text (MRTR-S5, MRTR-S6)."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ from linkspan.text import split_object
 
 _EXAMPLES: Final = """TARGET is a URL, a .py file, a command in quotes, or mcp.json:NAME, in any language and of any SDK.
 A tool is called only if it has readOnlyHint and needs no arguments, or if --call names it.
+Ids such as MSG-11 name requirements; docs/requirements.md explains each of them, with its place in the specification.
 
 examples:
   linkspan check server.py

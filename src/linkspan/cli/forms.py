@@ -2,7 +2,7 @@
 
 Laws: nothing is sent before the user has seen all of it (ELI-8); nothing here fetches a page, and only http and https URLs
 reach a browser, with the user's consent (ELI-10).
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation (checklist 4.2).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A listener outlives the connections, and over HTTP its stream: each new one is asked again, and the listener is then
 notified that it may have missed changes (CLI-10).
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions (checklist 3.9).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions (SUB-1 to SUB-11).
 """
 
 from __future__ import annotations

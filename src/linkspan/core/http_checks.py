@@ -370,7 +370,7 @@ def _named_origin(setting: str, text: str) -> Origin:
     return found
 
 
-# Headers against the body. The order of the checks is that of the checklist, which all probes agree with.
+# Headers against the body (H5-8). The conformance suite expects the checks in this order.
 
 
 def compare_headers(

@@ -1,7 +1,8 @@
 """One HTTP endpoint for every revision: which era a request is of, whose session, and what is wrong with it.
 
 Modern requests stand alone; handshake clients have sessions. Both come to the same path at the same time. No I/O here.
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 2.4.2, 5.2, 5.3).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http (H5-1 to H5-18), and
+https://modelcontextprotocol.io/specification/2025-11-25/basic/transports (HL-1 to HL-18).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Whether the answer is one JSON object or a stream of events is decided when the first message goes out: the answer first
 makes it JSON, anything before the answer, or a long silence, makes it a stream.
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 5.2).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http (H5-3 to H5-7).
 """
 
 from __future__ import annotations

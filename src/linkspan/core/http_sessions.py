@@ -3,7 +3,8 @@
 Law: each message is on exactly one stream (HL-5), and a stream that lost its client goes on collecting, within bounds, until
 the client resumes it or the session ends. Of a pair, a POST gets nothing but a status (SSE-7), and the pair lives as long as
 its GET stream (SSE-4).
-Spec: checklist 5.3, 5.4; https://modelcontextprotocol.io/specification/2024-11-05/basic/transports.
+Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports (HL-1 to HL-18), and
+https://modelcontextprotocol.io/specification/2024-11-05/basic/transports (SSE-1 to SSE-7).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What was agreed is a record in the store, under compare-and-set. Calls, and the events of streams that are being read, are in the
 memory of one process; the events of a stream go to the log of the session, in the store, when its client leaves. One process, the
 home, notifies the client of changes, so that it is notified once.
-Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports (checklist 5.3).
+Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports (HL-1 to HL-18).
 """
 
 from __future__ import annotations

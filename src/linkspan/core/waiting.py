@@ -1,6 +1,6 @@
 """What waits in a connection: requests for room, responses for the rest of their batch, listen requests for changes.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/subscriptions, and MSG-32 for batches.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions, and MSG-32 for batches.
 """
 
 from __future__ import annotations

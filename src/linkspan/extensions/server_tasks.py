@@ -96,7 +96,7 @@ class ServerTasks:
     # Calls.
 
     def _around_call(self, request: Request, begin: Callable[[], Outcome | Call]) -> Outcome | Call:
-        """Let a call become a task, if its tool may and its client declares the extension (TSK-S1 to S3)."""
+        """Let a call become a task, if its tool may and its client declares the extension (TSK-S1 to TSK-S3)."""
         params = request.params
         assert isinstance(params, CallToolParams)
         tool = self._dispatcher.catalogue.tools.get(params.name, request.shown)

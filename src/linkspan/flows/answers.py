@@ -1,7 +1,8 @@
 """What a client answers to a server's questions: the user's form, the model's text, the folders.
 
 Handlers return what is natural in Python; here it becomes what the protocol says, checked, with the form's defaults.
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation (checklist 4.2-4.4).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation (ELI-1 to ELI-14), and the
+pages on sampling and roots beside it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What HTTP adds to a request and to a failed response: headers that repeat the body, and errors with advice.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (checklist 4.7).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http (HDR-1 to HDR-9).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Law: silence, any unknown error and even death mean "a handshake server"; only what a modern server must say means modern.
 A server that was modern before is not demoted because it is slow, or dies, this time (ERA-7).
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning (checklist 2.5.2).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning (ERA-1 to ERA-9).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from linkspan.types.base import is_array, is_object
 from linkspan.wire.jsonrpc import ErrorResponse, Response
 
 _NOT_MODERN = (400, 404, 405, 406, 415, 422)
-"""Statuses that a server of the handshake era answers to a modern request (checklist 2.5.1)."""
+"""Statuses that a server of the handshake era answers to a modern request (ERA-3)."""
 _OLD_TRANSPORT = (400, 404, 405)
 """Statuses that a server of the first HTTP transport answers to a handshake of the second."""
 

@@ -1,6 +1,6 @@
 """One request with all that may happen to it: a lost server, another attempt, rounds of questions to the user.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr (checklist 4.5).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr (MRTR-C1 to MRTR-C3).
 """
 
 from __future__ import annotations

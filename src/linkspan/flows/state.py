@@ -2,7 +2,7 @@
 
 A kept result (`ttlMs`, `cacheScope`) is used while it is fresh, and dropped as soon as the server announces a change. Private
 results are kept for each principal: two calls with other headers are two principals. Spec: RFC 6750, section 2.1, and
-https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/caching (checklist 4.6).
+https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching (CACHE-C1 to CACHE-C7).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Whether a tool may run: the policy, what the user allowed before, or the user's answer now.
 
-A server's hints ("I only read") count for servers that the policy trusts, and for no others. Spec (checklist 8): a
-human can deny every call, and hints of servers that are not trusted decide nothing.
+A server's hints ("I only read") count for servers that the policy trusts, and for no others. Spec:
+https://modelcontextprotocol.io/specification/2026-07-28/server/tools: a human can deny every call, and hints of servers that are
+not trusted decide nothing.
 """
 
 from __future__ import annotations

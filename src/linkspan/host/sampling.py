@@ -1,6 +1,6 @@
 """Texts that a server wants from the host's model: given by the model of the conversation, if the person agrees.
 
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/sampling (checklist 4.3).
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/client/sampling (SAM-1 to SAM-10).
 Tools are not declared, so no server offers any.
 """
 

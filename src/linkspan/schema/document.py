@@ -1,6 +1,6 @@
 """A JSON Schema written by hand: taken as it is, but within bounds, and without reaching outside.
 
-Checklist 1.11 (JS-1 ... JS-5) and MSG-55.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic (JS-1 to JS-5, MSG-55).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Schemas written by hand, compiled to shapes: the walk that reads what hints say reads them too, explains and repairs.
 
 Knows the keywords that nearly every schema uses. The others are left out, and listed for the caller to judge.
-Spec: https://json-schema.org/draft/2020-12; checklist JS-1 ... JS-4.
+Spec: https://json-schema.org/draft/2020-12 (JS-1 to JS-4).
 """
 
 from __future__ import annotations

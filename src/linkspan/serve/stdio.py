@@ -2,7 +2,7 @@
 
 A server starts without asyncio: `initialize`, lists and plain functions do not wait for its import.
 Law: whatever runs, the process ends within two seconds of end of file, SIGTERM, SIGINT or its parent's death.
-Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio.
 """
 
 from __future__ import annotations

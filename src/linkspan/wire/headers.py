@@ -1,8 +1,8 @@
 """HTTP header values as MCP uses them: media types, mirrored names and parameters, hosts and origins. Pure functions over text.
 
 Hosts and origins are parsed as wholes, and a part of one is never compared. Spec:
-https://modelcontextprotocol.io/specification/2026-07-28/basic/transports (H5-8, HDR-4), RFC 9110 section 7.2 (Host), RFC 3986
-section 3.2 (authority), RFC 6454 section 6 (origin).
+https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http (H5-8, HDR-4), RFC 9110
+section 7.2 (Host), RFC 3986 section 3.2 (authority), RFC 6454 section 6 (origin).
 """
 
 from __future__ import annotations

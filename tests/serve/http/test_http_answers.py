@@ -1,6 +1,6 @@
 """How a modern request is answered: JSON or a stream, comments, disconnects, listening, and the bounds on all of it.
 
-H5-3, H5-5, H5-6, H5-7, H5-10, SUB-1 to SUB-10, checklist appendix B.
+H5-3, H5-5, H5-6, H5-7, H5-10, SUB-1 to SUB-10.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which era a request is of, and what is wrong with it: the tables of checklist 2.4.2, through every face."""
+"""Which era a request is of, and what is wrong with it: H5-4, H5-8, HL-15, through every face."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ BROKEN: dict[str, tuple[bytes, int]] = {
 
 
 @pytest.mark.parametrize("name", MODERN)
-def test_a_modern_request_is_judged_as_the_checklist_says(name: str, serve: Serve) -> None:
+def test_a_modern_request_is_judged_by_its_headers_and_its_body(name: str, serve: Serve) -> None:
     headers, request, status, code = MODERN[name]
     answer = serve(same_server()).ask("POST", headers, request)
     assert (answer.status, answer.code) == (status, code), answer.body
@@ -198,7 +198,7 @@ LEGACY: dict[str, tuple[dict[str, str | None], Any, int, int | None]] = {
 
 
 @pytest.mark.parametrize("name", LEGACY)
-def test_a_handshake_request_is_judged_as_the_checklist_says(name: str, serve: Serve) -> None:
+def test_a_handshake_request_is_judged_by_its_headers_and_its_body(name: str, serve: Serve) -> None:
     changes, message, status, code = LEGACY[name]
     answer = Session(serve(same_server()), OLD).post(message, **changes).whole()
     assert (answer.status, answer.code) == (status, code), answer.body

@@ -1,4 +1,4 @@
-"""What a modern request repeats in headers must be what it says: H5-8, HDR-4, checklist 2.4.2."""
+"""What a modern request repeats in headers must be what it says: H5-8, HDR-4."""
 
 from __future__ import annotations
 

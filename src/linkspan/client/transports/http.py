@@ -2,7 +2,8 @@
 
 A request runs where its caller waits: on the caller's loop, or in the thread that waits. A request without such a caller, or
 one that must first open a connection for a thread, has a thread of its own. A failure costs one request only.
-Spec: checklist 4.7, 5.2-5.4.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http (H5-1 to H5-24, HDR-1 to HDR-9),
+https://modelcontextprotocol.io/specification/2025-11-25/basic/transports (HL-1 to HL-18).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Streams of events over HTTP: with the answer to one request, and those on which a handshake server speaks by itself.
 
-Spec: checklist 5.3 (HL-4, HL-10), 5.4.
+Spec: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports (HL-4, HL-10), and
+https://modelcontextprotocol.io/specification/2024-11-05/basic/transports (SSE-1 to SSE-7).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A connection to a server process, over its standard input and output.
 
 Its stderr is read all the time, so that the server never blocks on it, and its end is kept for error messages. When the
-process dies, the transport waits briefly for its exit status before it reports the loss. Spec: checklist 5.1.
+process dies, the transport waits briefly for its exit status before it reports the loss.
+Spec: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stdio (STDIO-1 to STDIO-11).
 """
 
 from __future__ import annotations
