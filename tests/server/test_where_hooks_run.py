@@ -18,7 +18,7 @@ import pytest
 from linkspan import Configuration, Context, Server, ToolError
 from linkspan.serve.event_loop import AsyncMemoryTransport
 from linkspan.serve.memory import MemoryTransport
-from linkspan.server.configuration import InstrumentationData
+from linkspan.server.ports import InstrumentationData
 
 pydantic = pytest.importorskip("pydantic")
 PATIENCE = 30.0

@@ -10,7 +10,6 @@ Spec: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/
 from __future__ import annotations
 
 import binascii
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -814,6 +813,8 @@ def paginate(items: Sequence[tuple[int, T]], cursor: str | None, page_size: int 
     """
     if page_size is not None and page_size < 1:
         raise LocalProtocolError(f"page_size must be at least 1, or None for all; got {page_size}")
+    from bisect import bisect_right  # not before a list is asked for
+
     start = 0 if cursor is None else bisect_right(items, _sequence(cursor), key=itemgetter(0))
     end = len(items) if page_size is None else min(start + page_size, len(items))
     next_cursor = _cursor(items[end - 1][0]) if end < len(items) else None

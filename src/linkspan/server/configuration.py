@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, Required, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -21,28 +21,14 @@ from linkspan.types.base import UNSET, Implementation, UnsetType
 from linkspan.wire.values import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from linkspan.server.ports import DescribedMount, SharedState, Sharing
+    from linkspan.server.ports import DescribedMount, InstrumentationData, SharedState, Sharing
     from linkspan.server.request_state import RequestStateKeys
     from linkspan.server.task_settings import TaskEngine
 
 
-class InstrumentationData(TypedDict, total=False):
-    """The instrumentation of one request. Names and URIs are present only if something was found under them."""
-
-    method: Required[str]
-    tool_name: NotRequired[str]
-    prompt_name: NotRequired[str]
-    resource_uri: NotRequired[str]
-    error: NotRequired[str]
-    duration: NotRequired[float]
-    """Seconds, by a monotonic clock."""
-    server_context: NotRequired[Mapping[str, Any]]
-    """Only with `instrument_server_context`: it may hold secrets."""
-
-
 ExceptionReporter: TypeAlias = Callable[[BaseException, Mapping[str, Any]], object]
-InstrumentationCallback: TypeAlias = Callable[[InstrumentationData], object]
-AroundRequest: TypeAlias = Callable[[InstrumentationData], AbstractContextManager[object]]
+InstrumentationCallback: TypeAlias = "Callable[[InstrumentationData], object]"
+AroundRequest: TypeAlias = "Callable[[InstrumentationData], AbstractContextManager[object]]"
 ToolErrorMode: TypeAlias = Literal["generic", "message", "protocol"]
 
 

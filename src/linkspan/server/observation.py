@@ -28,14 +28,14 @@ from linkspan.errors import (
     ToolError,
 )
 from linkspan.revisions.neutral import InputRequired, Outcome, Request, log_facts, unsayable
-from linkspan.server.configuration import InstrumentationData, Profile, Settings, SettingsSource
+from linkspan.server.configuration import Profile, Settings, SettingsSource
 from linkspan.types.base import Meta, TextContent
 from linkspan.types.messages import CallToolParams, CallToolResult
 from linkspan.types.methods import FAIL_IN_RESULT
 from linkspan.wire.values import to_builtins
 
 if TYPE_CHECKING:
-    from linkspan.server.ports import System
+    from linkspan.server.ports import InstrumentationData, System
     from linkspan.server.telemetry import KnownNames, Telemetry
 
 
@@ -71,7 +71,7 @@ class Observation:
             self.record_error(_name_of(outcome))
         if self._callback is not None:
             self.data["duration"] = self._clock() - self._started
-            _call(self._callback, cast(InstrumentationData, dict(self.data)), request)
+            _call(self._callback, cast("InstrumentationData", dict(self.data)), request)
 
 
 _ERROR_NAMES = {

@@ -1,11 +1,11 @@
-"""What a server needs from outside: its clocks, its store, its files and tasks. Types alone, which nothing imports to run."""
+"""What a server needs from outside, and what it shows of a request. Types alone: nothing here runs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, Required, TypedDict
 
 if TYPE_CHECKING:
     from linkspan.core.call import Lifespan
@@ -236,3 +236,17 @@ class DescribedMount(Protocol):
     def section(self) -> str | None:
         """Return its instructions below its name, if it has any."""
         ...
+
+
+class InstrumentationData(TypedDict, total=False):
+    """The instrumentation of one request. Names and URIs are present only if something was found under them."""
+
+    method: Required[str]
+    tool_name: NotRequired[str]
+    prompt_name: NotRequired[str]
+    resource_uri: NotRequired[str]
+    error: NotRequired[str]
+    duration: NotRequired[float]
+    """Seconds, by a monotonic clock."""
+    server_context: NotRequired[Mapping[str, Any]]
+    """Only with `instrument_server_context`: it may hold secrets."""
