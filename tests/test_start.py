@@ -96,6 +96,40 @@ print(msgspec.json.decode(b'{"parts":[{"a":1}],"literal":"x"}', type=Whole).part
     assert run(code) == "[{'a': 1}]"
 
 
+CALL_A_TOOL = """
+import sys
+from linkspan.cli.main import main
+assert main(["call", sys.argv[1], "add", "a=1", "b=2"]) == 0
+print(sorted(sys.modules))
+"""
+
+
+def test_a_call_of_a_file_loads_nothing_of_http_of_servers_and_of_logs(tmp_path: Path) -> None:
+    file = tmp_path / "adding.py"
+    file.write_text(OURS)
+    command = [
+        sys.executable,
+        "-S",
+        "-c",
+        CALL_A_TOOL,
+        str(file),
+    ]  # what is installed beside may load modules at its start
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths})
+    assert done.returncode == 0, done.stderr
+    loaded = set(re.findall(r"'([\w.]+)'", done.stdout))
+    unwanted = {
+        "asyncio",
+        "logging",
+        "random",
+        "importlib.metadata",
+        "linkspan.flows.http_messages",
+        "linkspan.core.call",
+    }
+    assert "linkspan.client.transports.stdio" in loaded
+    assert loaded & unwanted == set()
+
+
 BARE = """
 import sys, msgspec
 class Arguments(msgspec.Struct):
@@ -135,7 +169,7 @@ CALL = {
     "method": "tools/call",
     "params": {"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": META},
 }
-MOST = 2.2
+MOST = 2.08
 """Instructions of a server from its start to its end with one call, as a multiple of those of a program with msgspec alone."""
 
 
