@@ -23,22 +23,34 @@ TITLE, HEADING, ASKED, CODE = 12, 6, 7, 1
 SMALL = frozenset([
     "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "could", "did", "do", "does", "doesn",
     "for", "from", "get", "got", "had", "has", "have", "how", "i", "if", "in", "into", "is", "it", "its", "linkspan", "m",
-    "mcp", "me", "my", "need", "of", "on", "or", "our", "please", "possible", "re", "s", "so", "still", "such", "t",
+    "make", "mcp", "me", "my", "need", "of", "on", "or", "our", "please", "possible", "re", "s", "so", "still", "such", "t",
     "than", "that", "the", "their", "them", "then", "there", "these", "they", "thing", "things", "this", "those", "to",
-    "unless", "use", "using", "ve", "want", "was", "way", "we", "were", "what", "when", "where", "which", "while", "who",
+    "unless", "use", "using", "ve", "vs", "want", "was", "way", "we", "were", "what", "when", "where", "which", "while", "who",
     "why", "will", "with", "would", "you", "your",
 ])  # fmt: skip
 """Words that say nothing about what is wanted."""
+UNDIVIDED = frozenset(["ChatGPT", "OpenAI", "OpenRouter", "GitHub"])
+"""Names whose parts are not what they are about: a page about ChatGPT is not one about chats."""
 stem: Callable[[str], str] = stemmer("english").stemWord
+
+ASKED_FILE = tomllib.loads((HERE / "asked.toml").read_text(encoding="utf-8"))
+ABBREVIATIONS = {
+    stem(short): stem(whole)
+    for short, whole in ASKED_FILE["words"]["abbreviations"].items()
+}
 
 
 def words(text: str) -> Iterator[str]:
     """Yield the stems of a text; a name such as `SyncClient` counts whole and in its parts."""
     for name in re.findall(r"[^\W_]+", text):
-        parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+        parts = (
+            []
+            if name in UNDIVIDED
+            else re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
+        )
         for word in {name.lower(), *(part.lower() for part in parts if len(parts) > 1)}:
             if word not in SMALL:
-                yield stem(word)
+                yield ABBREVIATIONS.get(stem(word), stem(word))
 
 
 def sections(text: str) -> Iterator[tuple[str, str, str, str]]:
@@ -73,9 +85,9 @@ def find_index(pages: Iterable[tuple[str, str]]) -> str:
     """Return the index of pages, each a name and a Markdown text, as JSON.
 
     `pages` are `[name, title, stem, ...]`, `sections` are `[page, anchor, heading, stem, ...]`, `words` maps a stem to
-    `[section, count, ...]`, `questions` are `[page, stem, ...]`, and `groups` are lists of stems that mean the same.
+    `[section, count, ...]`, `questions` are `[page, stem, ...]`, `groups` are lists of stems that mean nearly the same, and
+    `whole` maps the stem of an abbreviation to that of the word.
     """
-    asked = tomllib.loads((HERE / "asked.toml").read_text(encoding="utf-8"))
     found: dict[str, list[list[str | int]]] = {
         "pages": [],
         "sections": [],
@@ -83,7 +95,7 @@ def find_index(pages: Iterable[tuple[str, str]]) -> str:
     }
     postings: dict[str, list[int]] = {}
     for page, (name, text) in enumerate(pages):
-        questions = asked["pages"].get(name, "").strip().splitlines()
+        questions = ASKED_FILE["pages"].get(name, "").strip().splitlines()
         found["questions"] += [
             [page, *dict.fromkeys(words(each))] for each in questions
         ]
@@ -114,11 +126,18 @@ def find_index(pages: Iterable[tuple[str, str]]) -> str:
                 ]
             )
     groups = [
-        sorted({*words(line)}) for line in asked["words"]["groups"].strip().splitlines()
+        sorted({*words(line)})
+        for line in ASKED_FILE["words"]["groups"].strip().splitlines()
     ]
     small = sorted(SMALL)
     return json.dumps(
-        {**found, "words": postings, "groups": groups, "small": small},
+        {
+            **found,
+            "words": postings,
+            "groups": groups,
+            "small": small,
+            "whole": ABBREVIATIONS,
+        },
         separators=(",", ":"),
         ensure_ascii=False,
     )

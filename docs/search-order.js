@@ -11,7 +11,8 @@ var Finding = {
     : /^(errors|limits|protocol|versions|security|keycloak|with-)/.test(name) ? 0.85
     : 1,
 
-  prepare(index, stemWord) {
+  prepare(index, stem) {
+    const stemWord = (word) => index.whole[stem(word)] ?? stem(word);
     const small = new Set(index.small);
     const byPage = new Map();
     const pageLengths = index.pages.map(() => 0);
@@ -31,7 +32,8 @@ var Finding = {
     const mean = (all) => all.reduce((sum, each) => sum + each, 0) / all.length;
     const titles = index.pages.map(([, , ...words]) => new Set(words));
     const headings = index.sections.map(([, , , ...words]) => new Set(words));
-    return { index, titles, headings, small, byPage, same, stemWord, pageLengths, sectionLengths, pageMean: mean(pageLengths), sectionMean: mean(sectionLengths) };
+    const usual = new Set([...index.questions.flatMap(([, ...words]) => words), ...titles.flatMap((words) => [...words])]);
+    return { index, titles, headings, usual, small, byPage, same, stemWord, pageLengths, sectionLengths, pageMean: mean(pageLengths), sectionMean: mean(sectionLengths) };
   },
 
   // The words of a question, each with those that count like it and what these count.
@@ -127,7 +129,7 @@ var Finding = {
 
 if (typeof Search !== "undefined" && typeof FindingIndex !== "undefined") {
   // [page, title, anchor, description, score, file, kind] of each hit, the best last. A name of the API that is the whole question comes
-  // first, other names come after the pages.
+  // first, or after three pages if it is a usual word in lower case; other names come after the pages.
   Search._performSearch = (query, _wanted, _excluded, _highlighted, objectTerms) => {
     const stemmer = new Stemmer();
     const known = (Search.known ??= Finding.prepare(FindingIndex, (word) => stemmer.stemWord(word)));
@@ -135,8 +137,9 @@ if (typeof Search !== "undefined" && typeof FindingIndex !== "undefined") {
     const files = new Map(docnames.map((name, at) => [name, filenames[at]]));
     document.getElementById("search-progress")?.replaceChildren();
     const typed = query.split(/\s+/);
-    const kept = typed.filter((each) => !each.startsWith("-")).join(" ");
-    const excluded = typed.filter((each) => each.startsWith("-")).flatMap((each) => each.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []).map(known.stemWord);
+    const refused = (each) => /^-\p{L}{2}/u.test(each); // neither an option, as --http or -v, nor an error code, as -32601
+    const kept = typed.filter((each) => !refused(each)).join(" ");
+    const excluded = typed.filter(refused).flatMap((each) => each.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? []).map(known.stemWord);
     const pages = Finding.rank(known, kept, excluded).map(([name, title, anchor, heading, score]) =>
       [name, anchor ? `${title} > ${heading}` : title, anchor ? `#${anchor}` : "", null, score, files.get(name), SearchResultKind.text]);
     const seen = new Set();
@@ -144,7 +147,9 @@ if (typeof Search !== "undefined" && typeof FindingIndex !== "undefined") {
       .filter(([name, , anchor]) => !seen.has(name + anchor) && seen.add(name + anchor));
     const whole = ([, title]) => title.split(".").at(-1).toLowerCase() === query.trim().toLowerCase();
     const better = (one, other) => other[4] - one[4];
-    const shown = [...names.filter(whole), ...pages, ...names.filter((each) => !whole(each)).sort(better).slice(0, 20)];
+    const word = query.trim(); // a usual one, such as roots, asks for pages rather than for a member of a class
+    const first = word === word.toLowerCase() && known.usual.has(known.stemWord(word)) ? 3 : 0;
+    const shown = [...pages.slice(0, first), ...names.filter(whole), ...pages.slice(first), ...names.filter((each) => !whole(each)).sort(better).slice(0, 20)];
     return shown.filter(([name]) => files.has(name)).reverse();
   };
 }

@@ -325,6 +325,82 @@ ASKED = {
     "ollama agent loop": "models host chat",
     "record a session and replay in tests": "tracing testing",
     "mcp error -32602 invalid params": "errors arguments",
+    "how do i make a tool": "tools tutorial-1-server server",
+    "return an image from a tool": "results",
+    "@mcp.prompt": "prompts",
+    "FastMCP.from_openapi": "openapi other-sdks coming-from-fastmcp",
+    "mount server on another server": "mounting",
+    "ctx.report_progress": "context",
+    "elicit user input": "asking",
+    "stdio vs http": "server http",
+    "claude desktop config": "configuration command-line",
+    "test my server without network": "testing",
+    "bearer token auth": "protecting-a-server authorization",
+    "connection closed error -32000": "debugging doctor errors",
+    "method not found -32601": "errors",
+    "address already in use": "errors http",
+    "resource template uri with parameters": "resources",
+    "logging to client": "context",
+    "lifespan database connection": "lifespan",
+    "streamablehttp_client": "coming-from-mcp client",
+    "stateless_http": "http coming-from-fastmcp",
+    "sampling create_message": "asking",
+    "pydantic model as tool argument": "arguments",
+    "rate limiting": "around-a-call",
+    "add mcp to fastapi app": "frameworks",
+    "CORS error browser inspector": "http",
+    "421 misdirected request invalid host header": "http",
+    "print breaks stdio json parse error": "debugging server",
+    "timeout tool call takes too long": "tool-limits client-errors",
+    "hide tools from some users": "visibility",
+    "chat with openai model": "chat tutorial-3-chat",
+    "autentication google login": "protecting-a-server",
+    "structured output schema": "results",
+    "hot reload": "dev command-line",
+    "docker deploy": "deployment",
+    "long running job background task": "tasks",
+    "roots": "asking answering",
+    "convert stdio server to http": "bridge",
+    "create new tool with decorator": "tools",
+    "tool name conflict two servers": "many-servers mounting",
+    "how to see logs in claude desktop": "debugging",
+    "write unit tests for mcp tools": "testing",
+    'mcp.run(transport="streamable-http")': "http coming-from-mcp coming-from-fastmcp",
+    "ClientSession initialize call_tool": "coming-from-mcp client",
+    "pass authorization header from client": "client authorization",
+    "SSE transport support": "http protocol not-here",
+    "return error to llm": "tool-errors",
+    "optional parameters default none": "arguments",
+    "ENOENT uvx spawn error": "configuration doctor errors",
+    "resource subscriptions": "changes resources",
+    "session terminated 404": "http errors",
+    "limit output tokens": "tool-limits results limits host",
+    "upload file to server": "not-here arguments",
+    "deploy to aws": "deployment serverless",
+    "github oauth": "protecting-a-server",
+    "progres bar": "context",
+    "multiple users different api keys": "protecting-a-server gateway",
+    "ValidationError field required": "arguments",
+    "python version": "installation versions",
+    "what does this library do": "index tutorial-1-server protocol",
+    "async tool": "tools",
+    "access database in tool": "lifespan dependencies",
+    "list_tools returns empty": "doctor debugging visibility changes",
+    "call another api with httpx": "dependencies lifespan openapi",
+    "401 unauthorized": "protecting-a-server authorization debugging",
+    "set server name and version": "server",
+    "ctx.elicit": "asking",
+    "session.call_tool timeout": "client-errors client",
+    "remove a tool at runtime": "changes tools",
+    "image upload": "arguments not-here results",
+    "caching tool results": "around-a-call",
+    "proxy remote server": "mounting bridge",
+    "no module named": "installation errors configuration",
+    "kubernetes health check": "deployment",
+    "cursor mcp.json": "configuration command-line",
+    "env vars": "configuration",
+    "agent loop with anthropic": "host models",
+    "structuredContent vs content": "results",
 }
 """Questions as people ask them in public threads, and the pages that answer each."""
 
@@ -494,6 +570,29 @@ def test_a_name_of_the_api_comes_first(searching: Any) -> None:
 def test_the_search_forgives_a_letter(search: Any) -> None:
     assert "testing" in search("pytets")[:3]
     assert "protecting-a-server" in search("authentcation")[:3]
+
+
+def test_a_usual_word_finds_pages_before_a_member_of_that_name(searching: Any) -> None:
+    for word in ("oauth", "roots", "middleware"):
+        links = [link for _, link in shown(searching, word)[:4]]
+        assert [link.startswith("api.html") for link in links] == [False, False, False, True]
+    assert shown(searching, "OAuth")[0][1] == "api.html#linkspan.auth.OAuth"
+
+
+def test_an_error_code_and_an_option_are_wanted(search: Any) -> None:
+    assert search("method not found -32601")[0] == "errors"
+    assert search("--workers") == search("workers") != []
+    assert search("-v verbose") == search("v verbose")
+
+
+def test_an_abbreviation_is_the_word_that_it_stands_for(search: Any) -> None:
+    assert search("env of a server") == search("environment of a server")
+    assert search("messages of an LLM") == search("msg of a model") != []
+
+
+def test_a_name_counts_whole(search: Any) -> None:
+    assert "with-openai-agents" in search("openai agents")[:3]
+    assert "apps" not in search("chat with gpt")[:3]
 
 
 def test_a_word_with_a_minus_is_not_wanted(search: Any) -> None:
