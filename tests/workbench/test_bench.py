@@ -446,3 +446,46 @@ def test_a_template_is_marked_by_the_uri_that_the_page_lists() -> None:
         ("templates", "fare://{port}", "-"),
         ("templates", "map://{port}", "+"),
     }
+
+
+LOGGING = """
+import logging, sys
+from linkspan import Server
+SETTING
+log = logging.getLogger("ferries")
+server = Server("ferries")
+@server.tool
+def sail() -> str:
+    log.info("hoisting")
+    log.warning("a gale")
+    return "done"
+"""
+
+
+def test_what_an_author_logs_has_its_level_and_its_logger(tmp_path: Path) -> None:
+    file = tmp_path / "ferries.py"
+    file.write_text(LOGGING.replace("SETTING", ""))
+    with desk(str(file), file=str(file)) as found:
+        found.call("sail")
+        (warned,) = found.until(lambda: [each for each in found.events("log") if "a gale" in each["text"]])
+        assert (warned["source"], warned["level"], warned["logger"], warned["text"]) == (
+            "log",
+            "WARNING",
+            "ferries",
+            "a gale",
+        )
+        assert not [each for each in found.events("log") if "hoisting" in each["text"]], (
+            "Python does not print it either"
+        )
+
+
+def test_what_an_author_has_set_up_for_the_log_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "ferries.py"
+    file.write_text(
+        LOGGING.replace("SETTING", "logging.basicConfig(level='INFO', format='MY %(levelname)s %(message)s')")
+    )
+    with desk(str(file), file=str(file)) as found:
+        found.call("sail")
+        found.until(lambda: "MY WARNING a gale" in "".join(each["text"] for each in found.events("log")))
+        printed = "".join(each["text"] for each in found.events("log") if each["source"] == "stderr")
+        assert "MY INFO hoisting" in printed

@@ -254,7 +254,7 @@ def _texts(content: JSON) -> list[str]:
 
 
 def _imports(subject: Subject, made: MadeCall, fails: str = "") -> list[str]:
-    given = [(each.content, each.text) for each in made.answers]
+    given = [[each.content, each.text] for each in made.answers]
     reads = bool(subject.headers) or has_secrets([made.name, made.arguments, given])
     refuses = any(each.kind == "sampling" and each.action != "accept" for each in made.answers)
     names = ", ".join(sorted({"SyncClient", *([fails] if fails else []), *(["Refused"] if refuses else [])}))

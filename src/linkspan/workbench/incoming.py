@@ -68,7 +68,9 @@ class ServerTalk:
     def elicited(self, params: ElicitParams) -> Any:
         """Let the person fill in a form, or open a page."""
         answer = self._answer("elicitation", to_builtins(params), params.message, params.mode or "form")
-        return {"accept": answer.content or {}, "decline": False}.get(answer.action)
+        content: JSON = {} if answer.content is None else answer.content
+        said: dict[str, JSON] = {"accept": content, "decline": False}
+        return said.get(answer.action)
 
     def sampled(self, params: CreateMessageParams) -> str:
         """Let the person play the model. Raises: Refused."""

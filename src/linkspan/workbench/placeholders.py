@@ -65,15 +65,8 @@ class Placeholders:
 
 def has_secrets(value: object) -> bool:
     """Return whether a `SecretText` is in a value."""
-    match value:
-        case SecretText():
-            return True
-        case dict():
-            return any(map(has_secrets, value.values()))
-        case list() | tuple():
-            return any(map(has_secrets, value))
-        case _:
-            return False
+    inside = value.values() if is_object(value) else value if is_array(value) else ()
+    return isinstance(value, SecretText) or any(map(has_secrets, inside))
 
 
 def shell_word(value: str | SecretText) -> str:
