@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,6 +16,7 @@ from linkspan.bridge.rules import Rules
 from linkspan.bridge.tasks import PassedTasks
 from linkspan.client.targets import resolve
 from linkspan.errors import ToolError
+from linkspan.flows.client_errors import ClientError
 from linkspan.host.memory import Memory, Pins, tool_key
 from linkspan.serve.server import Server
 from linkspan.server.context import Context
@@ -79,7 +81,8 @@ class Gateway:
         self._options = options
         self.companions: dict[str, Companion] = {}
         self.upstreams: dict[str, Upstream] = {}
-        is_alone = len(servers) == 1
+        self._alone = servers[0] if len(servers) == 1 else None
+        is_alone = self._alone is not None
         self._apps = PassedApps()
         tasks = PassedTasks(self.upstreams)
         self.server = Server(_NAME, auth=auth, extensions=[PassedSkills(), self._apps, tasks])
@@ -143,6 +146,34 @@ class Gateway:
             self.server.name, self.server.version = info.name, info.version
         self.server.instructions = instructions
 
+    def get_acquainted(self, seconds: float) -> None:
+        """Ask the only server who it is, with a client that ends at once, and wait some seconds for that.
+
+        Over HTTP no handshake can wait for it, since its response begins a session.
+        """
+        server = self._alone
+        if server is None or self._options.rules.with_tokens(server.name):
+            return
+        if self.companions[server.name].offers("tools") is not None:
+            return  # it is remembered
+        from linkspan.upstreams.client import UpstreamClient
+
+        known, given = threading.Event(), dict(server.options)
+        shared = self._options.is_shared
+        client = UpstreamClient(
+            server.target, {}, stored_login=shared, extensions=(), on_login=known.set, name=server.name, **given
+        )
+
+        def connected(found: object) -> None:
+            agreement = client.state.agreement
+            if agreement is not None and not isinstance(found, ClientError):
+                self._introduce(agreement.server_info, agreement.instructions)
+            known.set()
+
+        client.connect(connected)
+        known.wait(seconds)
+        client.close_now()
+
     def _token_function(self, server: str) -> Callable[[Context], str]:
         rules = self._options.rules
 
@@ -188,6 +219,11 @@ class Gateway:
     def _check_definition(self, ctx: Context, server: str, tool: str) -> None:
         """Let the user accept how a pinned tool is defined now. Raises: ToolError where it stays as it was."""
         companion = self.companions[server]
+        if self._options.pin is not None and not companion.compared(self._options.list_timeout):
+            why = self.upstreams[server].status
+            raise ToolError(
+                f"{server} has not said yet how it defines {tool!r} now, so it is not called ({why}). Try again."
+            )
         changed = companion.changes.get(tool)
         if changed is None:
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -113,6 +114,9 @@ class Companion:
         self._specs = specs
         self._receive = receive
         self._has_workers = has_workers
+        self._answered = threading.Event()
+        """Set once the server has listed what it offers, or could not."""
+        self._is_compared = False
         self._known = load(path) if path is not None else None
         if self._known is not None and introduce is not None:
             info = from_builtins(self._known.info, Implementation) if self._known.info else None
@@ -137,8 +141,9 @@ class Companion:
         """What the server announced of extensions before, by their ids; None if that is not known."""
         return None if self._known is None else self._known.extensions
 
-    def explain(self, error: ClientError) -> str:
-        """Return what to do where a server cannot be served with several workers."""
+    def failed(self, error: ClientError) -> str:
+        """Receive why lists did not come; return what to do where a server cannot be served with several workers."""
+        self._answered.set()
         return _ONE_PROCESS if self._has_workers and error.phase == "negotiate" else ""
 
     def received(self, agreement: Agreement | None, lists: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
@@ -154,7 +159,16 @@ class Companion:
             if self._path is not None and known != self._known:
                 save(self._path, known)
             self._known = known
-        return self._shown(lists)
+        shown = self._shown(lists)
+        self._is_compared = True
+        self._answered.set()
+        return shown
+
+    def compared(self, seconds: float) -> bool:
+        """Return whether definitions were compared with those that are pinned; wait some seconds for the server."""
+        if not self._is_compared:
+            self._answered.wait(seconds)
+        return self._is_compared
 
     def accept(self, name: str, change: str) -> None:
         """Pin a tool as it is defined now, if it still differs by the `change` that was shown."""

@@ -30,6 +30,8 @@ _EPILOG = """examples:
   linkspan bridge 'npx -y @example/files /srv' --http     # a command as a URL
   linkspan bridge mcp.json --deny 'git/push' --ask 'files/write_*'"""
 
+_ACQUAINTANCE: Final = 3.0
+"""Seconds for which the URL is not shown until it is known who the only server is."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
@@ -145,7 +147,7 @@ def _bridge(targets: Sequence[Any], options: Any) -> int:
         only=options.only,
         is_shared=options.shared or not options.http,
         pin=Path(options.pin) if options.pin else None,
-        asks_to_accept=not options.http,
+        asks_to_accept=not options.http or _is_for_one(options, rules),
         remembers=options.shared or not options.http,
         budget=options.budget,
         shows_status=options.status,
@@ -326,6 +328,11 @@ def _auth(options: Any, rules: Rules) -> Any:
         raise WrongUse(str(problem)) from None
 
 
+def _is_for_one(options: Any, rules: Rules) -> bool:
+    """Return whether all callers are programs of the person who starts the bridge: on loopback, without keys of others."""
+    return options.host in _LOOPBACK and not (options.auth or options.api_key_file or rules.keys)
+
+
 def _key_file(path: str) -> dict[str, Any]:
     from linkspan.revisions.neutral import Grant
 
@@ -359,6 +366,7 @@ def _serve_http(gateway: Gateway, options: Any) -> int:
         _say("Requests need no key.")
     if options.workers > 1:
         _say("With several workers, a server that needs a handshake is refused.")
+    gateway.get_acquainted(_ACQUAINTANCE)
     hosts = [*LOOPBACK, *options.allow_host] if options.allow_host else None
     metrics = "/metrics" if options.metrics else None
     try:

@@ -77,8 +77,8 @@ class Attendant(Protocol):
         """Receive what the server offers, and return what is to be shown of it."""
         ...
 
-    def explain(self, error: ClientError) -> str:
-        """Return what is to be done where the lists of the server did not come: a sentence, or nothing."""
+    def failed(self, error: ClientError) -> str:
+        """Receive why the lists of the server did not come; return what is to be done: a sentence, or nothing."""
         ...
 
     def offers(self, kind: str) -> bool | None:
@@ -307,7 +307,7 @@ class Upstream:
             caller.declared,
             stored_login=not (isinstance(caller.key, CallerKey) and caller.key.is_remote),
             extensions=self.extensions,
-            on_login=_weakly_told(caller)
+            on_login=_on_login_of(caller)
             if self._attendant is not None
             else bool,  # the host of a bridge does not wait
             name=self.name,
@@ -323,7 +323,7 @@ class Upstream:
 
     def explain(self, error: ClientError) -> str:
         """Return why lists did not come, and what is to be done about it."""
-        more = self._attendant.explain(error) if self._attendant is not None else ""
+        more = self._attendant.failed(error) if self._attendant is not None else ""
         return f"{error.problem}. {more}" if more else error.problem
 
     @property
@@ -504,15 +504,15 @@ def _token_of(caller: UpstreamCaller) -> Callable[[], str]:
     return token
 
 
-def _weakly_told(caller: UpstreamCaller) -> Callable[[], object]:
-    """Return what tells a caller, if it is still there, that a person has to log in; it does not block."""
+def _on_login_of(caller: UpstreamCaller) -> Callable[[], object]:
+    """Return what notifies a caller, if it is still there, that a person has to log in; it does not block."""
     reference = weakref.ref(caller)
 
-    def tell() -> None:
+    def on_login() -> None:
         if (found := reference()) is not None:
             reactor().call(found.login_awaited)
 
-    return tell
+    return on_login
 
 
 def _weakly(
