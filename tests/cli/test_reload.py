@@ -203,12 +203,12 @@ def test_a_watch_sees_files_change_come_and_go(tmp_path: Path, monkeypatch: pyte
     file.write_text("import os, later.part\nfrom sub import thing\n")
     watch = Watch(str(file))
     assert watch.changed() is None
-    for name in ("beside.py", "later/__init__.py", "later/part.py", "sub/thing.py"):
+    for name in ("later/__init__.py", "later/part.py", "sub/thing.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x = 1\n")
         assert watch.changed() == name.replace("/", os.sep)
-    (tmp_path / "beside.py").unlink()
-    assert watch.changed() == "beside.py"
+    (tmp_path / "sub" / "thing.py").unlink()
+    assert watch.changed() == os.path.join("sub", "thing.py")
     (tmp_path / "data.txt").write_text("x")
     (tmp_path / ".#server.py").write_text("x")
     assert watch.changed() is None
@@ -216,6 +216,45 @@ def test_a_watch_sees_files_change_come_and_go(tmp_path: Path, monkeypatch: pyte
     assert watch.changed() == "server.py"
     (tmp_path / "later" / "part.py").unlink()
     assert watch.changed() == os.path.join("later", "part.py"), "what it imported before is still watched"
+
+
+def test_a_file_that_the_server_does_not_import_is_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    file, other, missing = tmp_path / "server.py", tmp_path / "test_other.py", tmp_path / "missing.py"
+    file.write_text("def later():\n    import missing\n")
+    watch = Watch(str(file))
+    other.write_text("x = 1\n")
+    assert watch.changed() is None
+    missing.write_text("import test_other\n")
+    assert watch.changed() == "missing.py"
+    other.write_text("x = 22\n")
+    assert watch.changed() == "test_other.py"
+    missing.write_text("x = 22\n")
+    assert watch.changed() == "missing.py"
+    other.unlink()
+    assert watch.changed() is None, "what is not imported any more is not watched"
+
+
+@pytest.mark.parametrize(
+    ("call", "is_watched"),
+    [
+        ("importlib.import_module('fares')", True),
+        ("importlib.import_module('ships')", False),
+        ("importlib.import_module(f'{name}')", True),
+        ("importlib.import_module('.fares', __package__)", True),
+        ("[each for each in pkgutil.iter_modules(['.'])]", True),
+        ("exec(open('fares.py').read())", True),
+        ("print('fares')", False),
+    ],
+)
+def test_an_import_whose_name_is_made_up_watches_the_files_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, is_watched: bool
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    (tmp_path / "server.py").write_text(f"def load(name):\n    return {call}\n")
+    watch = Watch(str(tmp_path / "server.py"))
+    (tmp_path / "fares.py").write_text("x = 1\n")
+    assert watch.changed() == ("fares.py" if is_watched else None)
 
 
 def test_a_watch_follows_imports_into_a_project_but_not_into_what_is_installed(

@@ -1,7 +1,8 @@
-"""Watches the source of a server: the file, the Python files beside it, what these import, and the folders that they load.
+"""Watches the source of a server: the file, what it imports, and the folders that it loads.
 
-Imports are read, not executed, so that a file with a syntax error is watched as well. Installed packages are left out. How it
-waits: docs/decisions/0011.
+Imports are read, not executed, so that a file with a syntax error, or one that is not there yet, is watched as well. Where a file
+makes up at run time what it imports, all Python files beside it are watched. Installed packages are left out. How it waits:
+docs/decisions/0011.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Watch:
         self._roots = [self._file.parent, *(path for path in paths if path != ours and path not in installed)]
         self._imported: set[Path] = set()
         self._loaded: set[Path] = set()
+        self._open: set[Path] = set()
+        """Folders in which any Python file may be imported."""
         self._seen: dict[Path, Stamp | None] = {}
         self._folders: set[Path] = set()
         self._notices: Iterator[object] = iter(())
@@ -103,14 +106,19 @@ class Watch:
 
     def _begin(self) -> None:
         """Take what is there now for what the server will run: its files, and what they import from below the roots."""
-        todo = deque([self._file, *self._beside()])
+        todo = deque([self._file, *self._gathered()])
         found: set[Path] = set()
+        readable = True
         while todo and len(found) < _AT_MOST:
             path = todo.popleft()  # what is imported first is watched, even if the rest is too much
             if (stamp := _stamp(path)) is None:
                 continue
             places: set[Path] = set()
             source = _source_of(path, stamp)
+            readable = readable and source.is_readable
+            if source.is_dynamic:
+                self._open |= {path.parent, self._file.parent}
+                places.update(each for folder in (path.parent, self._file.parent) for each in _python_in(folder))
             for folder in {base / each for base in (Path.cwd(), path.parent) for each in source.folders}:
                 if folder.is_dir():
                     self._loaded.add(folder)
@@ -122,15 +130,16 @@ class Watch:
                         folder = folder / name
             todo += sorted(places - found)
             found |= places
-        self._imported |= found
+        self._imported = found if readable else self._imported | found
         self._seen = self._scan()
 
     def _scan(self) -> dict[Path, Stamp | None]:
-        return {path: _stamp(path) for path in {self._file, *self._beside(), *self._imported, *_files_of(self._more)}}
+        return {path: _stamp(path) for path in {self._file, *self._gathered(), *self._imported, *_files_of(self._more)}}
 
-    def _beside(self) -> list[Path]:
-        beside = [path for path in self._file.parent.glob("*.py") if not path.name.startswith((".", "#"))]
-        return [*beside, *(path for folder in self._loaded for path in _python_below(folder))]
+    def _gathered(self) -> list[Path]:
+        """Return the files of folders that are loaded whole, or of which any may be imported."""
+        loaded = [path for folder in self._loaded for path in _python_below(folder)]
+        return [*loaded, *(path for folder in self._open for path in _python_in(folder))]
 
 
 def _files_of(paths: Sequence[Path]) -> Iterator[Path]:
@@ -156,26 +165,52 @@ class WatchedSource(NamedTuple):
     imports: Sequence[Module] = ()
     folders: Sequence[str] = ()
     """Texts in calls of methods `load`: those of `server.load` name a folder."""
+    is_dynamic: bool = False
+    """Whether it imports, or may run, files whose names its code makes up."""
+    is_readable: bool = True
 
 
 @lru_cache(_AT_MOST)
 def _source_of(path: Path, stamp: Stamp) -> WatchedSource:
-    """Return what a file imports and loads. What its code makes up while it runs is not known."""
+    """Return what a file imports and loads, as far as its text says so."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return WatchedSource()
+        return WatchedSource(is_readable=False)
     modules: list[Module] = []
     texts: list[str] = []
+    is_dynamic = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules += [(0, tuple(alias.name.split("."))) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             package = tuple(node.module.split(".")) if node.module else ()
             modules += [(node.level, (*package, alias.name)) for alias in node.names]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load":
-            texts += _texts_in(node)
-    return WatchedSource(modules, texts)
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name == "load" and isinstance(node.func, ast.Attribute):
+                texts += _texts_in(node)
+            elif name in _IMPORTERS:
+                known = _module_in(node) if name in _BY_NAME else None
+                modules += [known] if known is not None else []
+                is_dynamic = is_dynamic or known is None
+    return WatchedSource(modules, texts, is_dynamic)
+
+
+_BY_NAME: Final = frozenset({"import_module", "__import__"})
+_IMPORTERS: Final = _BY_NAME | {
+    "exec", "run_path", "run_module", "iter_modules", "walk_packages", "spec_from_file_location", "SourceFileLoader",
+}  # fmt: skip
+"""Functions that import or run what they are given: modules by their names, or files."""
+
+
+def _module_in(call: ast.Call) -> Module | None:
+    """Return the module that a call such as `import_module("tools.fares")` names; None if its code makes the name up."""
+    match call.args:
+        case [ast.Constant(value=str(name))] if not name.startswith("."):
+            return 0, tuple(name.split("."))
+        case _:
+            return None
 
 
 def _texts_in(call: ast.Call) -> Iterator[str]:
@@ -185,6 +220,11 @@ def _texts_in(call: ast.Call) -> Iterator[str]:
         if len(nodes) == 1 or any(isinstance(each, ast.Name) and each.id == "__file__" for each in nodes):
             texts = [each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
             yield from (each for each in texts if Path(each).name not in ("", ".."))
+
+
+def _python_in(folder: Path) -> Sequence[Path]:
+    """Return the Python files of a folder, except hidden ones."""
+    return [path for path in folder.glob("*.py") if not path.name.startswith((".", "#"))]
 
 
 def _python_below(folder: Path) -> Sequence[Path]:
