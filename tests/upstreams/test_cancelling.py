@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 from elsewhere import Elsewhere
 
-from linkspan import Call, ClientError, Context, Server, Stopper, SyncClient, Timeouts
+from linkspan import Call, Client, ClientError, Context, Server, Stopper, SyncClient, Timeouts
 from linkspan.server.mounting import Mounted
 
 Era = Literal["modern", "legacy"]
@@ -146,3 +146,41 @@ def test_a_question_whose_call_was_cancelled_makes_room_at_once() -> None:
             client.call_tool("ask", stopper=stopper)
         until(lambda: not under_way(mounted))  # its question could have been answered for ten minutes
         over.set()
+
+
+@PAIRS
+def test_nothing_is_left_of_many(there: Era, here: Era) -> None:
+    """A thousand in all: of each twenty, ten are cancelled where they have got to by then, and ten while they run there."""
+    recording, server = Recording(), Server("here")
+    mounted = server.mount(Elsewhere(recording.server), era=there)
+    asyncio.run(cancel_many(recording, Client(server, era=here), mounted))
+    assert len(recording.cancelled) == len(recording.ran) >= 130
+
+
+async def cancel_many(recording: Recording, connecting: Client, mounted: Mounted) -> None:
+    """Cancel 260 calls, and wait each time until nothing is left of them."""
+
+    async def eventually(holds: Callable[[], object]) -> None:
+        end = time.monotonic() + 60
+        while not holds():
+            assert time.monotonic() < end, "it did not come"
+            await asyncio.sleep(0.005)
+
+    async with connecting as client:
+        await client.list_tools()
+        for turn in range(13):
+            at_once = [asyncio.create_task(client.call_tool("hang")) for _ in range(10)]
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            for each in at_once:
+                each.cancel()
+            await asyncio.wait(at_once)
+            await eventually(lambda: not under_way(mounted) and len(recording.cancelled) == len(recording.ran))
+            ran = len(recording.ran)
+            later = [asyncio.create_task(client.call_tool("hang")) for _ in range(10)]
+            await eventually(lambda ran=ran: len(recording.ran) == ran + 10)  # type: ignore[misc]
+            for each in later:
+                each.cancel()
+            await asyncio.wait(later)
+            assert all(each.cancelled() for each in (*at_once, *later))
+            await eventually(lambda: not under_way(mounted) and len(recording.cancelled) == len(recording.ran))
