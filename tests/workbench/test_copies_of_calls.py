@@ -50,6 +50,11 @@ def ferry_desk() -> Server:
         seen.append((user, password, more))
         return f"{user} with {password}"
 
+    @server.tool
+    async def look(ctx: Context) -> str:
+        seen.append([each.uri for each in await ctx.roots()])
+        return "seen"
+
     @server.prompt
     def plan(start: str) -> str:
         raise ValueError("no plan")
@@ -124,6 +129,16 @@ class TestAnswers:
         exec(compile(refused["pytest"], "test", "exec"), scope := {})
         scope["test_poem"]()
         assert len(seen) == 2
+
+    def test_the_folders_that_were_offered_are_in_the_program(self, url: str, tmp_path: Path) -> None:
+        subject = Subject((url,), url, ["--root", str(tmp_path)])
+        with desk(url, roots=[str(tmp_path)], subject=subject) as bench:
+            made = bench.call("look")
+            assert made["state"] == "done"
+            code = bench.ask(f"code?id={made['id']}")
+        run(code["python"], tmp_path / "program.py")
+        assert main(shlex.split(code["command"])[1:]) == 0
+        assert seen == [[tmp_path.as_uri()]] * 3
 
     def test_a_repetition_uses_the_answers_again_or_asks_anew(self, url: str) -> None:
         with desk(url) as bench:
