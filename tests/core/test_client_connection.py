@@ -408,6 +408,24 @@ def test_notifications_come_through_and_broken_progress_does_not() -> None:
         assert connection.receive_data(line(method="notifications/progress", params=params)) == []
 
 
+def test_each_message_of_a_batch_counts() -> None:
+    connection = machine()
+    first, second = send(connection, "a"), send(connection, "b")
+    changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    answers = [{"jsonrpc": "2.0", "id": each, "result": {}} for each in (second, first)]
+    events = connection.receive_data(json.dumps([answers[0], changed, answers[1]]).encode() + b"\n")
+    assert ended(events) == ["b", "a"]
+    assert isinstance(events[1], NotificationReceived)
+
+
+@pytest.mark.parametrize("params", [[], "x", {"requestId": []}, {"requestId": 1.5}, {"requestId": {}}])
+def test_a_broken_cancellation_ends_nothing(params: Any) -> None:
+    connection = machine()
+    send(connection, "a")
+    assert connection.receive_data(line(method="notifications/cancelled", params=params)) == []
+    assert connection.pending == 1
+
+
 LONG, DEEP = "x" * 2500, "[" * 30 + "]" * 30
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from itertools import count
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -42,6 +43,26 @@ def test_anything_before_the_answer_makes_it_a_stream() -> None:
     assert started(exchange) == [HttpData(encode_event(PROGRESS))]
     exchange.message(RESULT, final=True)
     assert exchange.events() == [HttpData(encode_event(RESULT)), HttpEnd()]
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda exchange: exchange.open_events(),
+        lambda exchange: exchange.send_events([encode_event(CHANGED)]),
+        lambda exchange: exchange.message(PROGRESS, final=False),
+        lambda exchange: exchange.message(RESULT, final=True),
+        lambda exchange: exchange.end(),
+        lambda exchange: exchange.keep_alive(NOW + 99, silence=15.0),
+    ],
+    ids=["opening", "events", "message", "answer", "end", "comment"],
+)
+def test_who_writes_is_woken_by_whatever_there_is_to_write(send: Callable[[ServerExchange], object]) -> None:
+    exchange, woken = ServerExchange(now=NOW), list[bool]()
+    exchange.attach(lambda: woken.append(True))
+    send(exchange)
+    assert exchange.events()
+    assert woken == [True]
 
 
 def test_a_client_that_takes_no_events_gets_the_answer_alone() -> None:

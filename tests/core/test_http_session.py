@@ -99,6 +99,21 @@ def test_a_client_that_comes_back_gets_what_came_after_the_event() -> None:
     assert ["prompts" in data for _, data in again] == [True]
 
 
+def test_a_session_whose_batch_is_answered_at_once_does_not_work_on() -> None:
+    found = HttpSession("s1", None, connect, HttpPolicy())
+    hello = HELLO | {"params": HELLO["params"] | {"protocolVersion": "2025-03-26"}}  # type: ignore[operator]
+    for message in (hello, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
+        post(found, message)
+    batch = decode(
+        json.dumps([{"jsonrpc": "2.0", "id": n, "method": "ping"} for n in (1, 2)]).encode(), found.connection.limits
+    )
+    exchange, _ = found.receive(batch, NO_FACTS, partial(ServerExchange))
+    (response,) = exchange.events()
+    assert isinstance(response, HttpResponse)
+    assert json.loads(response.body) == [{"jsonrpc": "2.0", "id": n, "result": {}} for n in (1, 2)]
+    assert not found.working
+
+
 def test_an_unknown_event_id_is_no_stream_to_go_on_with() -> None:
     found = session()
     assert [found.listen(partial(ServerExchange), last) for last in ("9-1", "1-x", "nonsense", "")] == [None] * 4

@@ -808,6 +808,31 @@ def test_a_get_stream_that_cannot_be_taken_from_another_process_is_not_kept() ->
         other.stop()
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_what_begins_while_the_store_cannot_be_written_to_is_refused_and_not_kept(method: str) -> None:
+    """A session, and the stream of a pair: other processes would not know them."""
+    store, server = Lame("put"), shop()
+    server._profile.store = store  # type: ignore[assignment]
+    served = Wsgi(server, http_sse="/sse")
+    hello = {"protocolVersion": LATEST_LEGACY.date, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello} if method == "POST" else None
+    path = {"path": "/sse"} if method == "GET" else {}
+    accept = BOTH if method == "POST" else "text/event-stream"
+    try:
+        store.fails = True
+        refused = served.ask(method, {"accept": accept}, message, **path)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        assert (len(served.endpoint.sessions), len(served.endpoint.streams)) == (0, 0)
+        assert len(served.endpoint.pairs) == 0
+        store.fails = False
+        begun = served.open(method, {"accept": accept}, message, **path).begin()
+        assert begun.status == 200
+        begun.close()
+    finally:
+        store.fails = False
+        served.stop()
+
+
 def test_a_call_ends_though_a_change_before_it_cannot_be_saved() -> None:
     store, server = Lame("put"), shop()
     server._profile.store = store  # type: ignore[assignment]
