@@ -159,6 +159,28 @@ def test_a_handshake_server_without_a_stream_is_not_asked_again(status: int) -> 
         assert server.methods().count("GET") == 1
 
 
+def test_connecting_waits_only_until_a_handshake_server_knows_that_we_are_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_transport, "_SETTLE", 600.0)
+    waits, settle = threading.Event(), HttpClientTransport.settle
+
+    def note(transport: HttpClientTransport) -> None:
+        waits.set()
+        settle(transport)
+
+    def answer(_: object) -> list[bytes]:
+        assert waits.wait(60)
+        return [http(202)]
+
+    monkeypatch.setattr(HttpClientTransport, "settle", note)
+    plan = {"GET": [http(405)], "notifications/initialized": answer}
+    with RawServer(plan, era="legacy", session="s1") as server:
+        with SyncClient(server.url, timeouts=BRIEF) as client:
+            client.ping()
+        assert server.methods().count("notifications/initialized") == 1
+
+
 def test_a_connection_that_has_ended_tells_the_server_nothing_more() -> None:
     with RawServer(era="legacy", session="s1") as server, SyncClient(server.url, timeouts=BRIEF) as client:
         client.ping()

@@ -26,6 +26,7 @@ from linkspan.client.transports.http_connections import (
 from linkspan.client.transports.http_loops import LoopConnection
 from linkspan.client.transports.http_requests import HttpFailure
 from linkspan.client.transports.stdio import StdioClientTransport
+from linkspan.core.flow import RequestSpec
 from linkspan.flows.client_errors import ConnectionLost
 from linkspan.flows.http_messages import http_error
 
@@ -340,6 +341,16 @@ def test_what_a_client_says_is_sent_at_once() -> None:
         say()
         assert transport.flushed == number
     transport.end()
+
+
+def test_a_connection_that_has_ended_takes_no_request() -> None:
+    """It would wait for its deadline."""
+    transport = Flushing()
+    transport.end()
+    with pytest.raises(ConnectionLost) as refused:
+        transport.submit(RequestSpec("tools/call", b"{}", phase="call"), CallbackWaiter(print))
+    assert refused.value.delivery == "not_sent"
+    assert transport.machine.pending == 0
 
 
 def test_a_recorder_takes_down_what_is_said_and_no_silence() -> None:
