@@ -201,8 +201,23 @@ ANSWERS = {
     "until the end": b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello",
     "until the end, 1.0": b"HTTP/1.0 200 OK\r\n\r\nhello",
     "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nLink: x\r\n\r\n" + PLAIN,
+    "after the last of others": b"HTTP/1.1 199 X\r\n\r\n" + PLAIN,
     "gzip": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(PACKED) + PACKED,
 }
+
+
+@pytest.mark.parametrize("what", [b"HTTP/1.1 408 X\r\n", b""], ids=["a response", "the end"])
+def test_a_connection_is_quiet_until_something_comes(what: bytes) -> None:
+    connection, (ours, theirs) = HttpConnection(), socket.socketpair()
+    with ours, theirs:
+        assert connection.is_quiet(), "nothing is known of its socket"
+        connection.watch(ours)
+        assert connection.is_quiet()
+        if what:
+            theirs.sendall(what)
+        else:
+            theirs.close()
+        assert not connection.is_quiet()
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

@@ -390,3 +390,33 @@ def test_a_fork_after_the_end_leaves_the_numbers_of_closed_descriptors_alone() -
     finally:
         for fd in (reader, writer, *(each for pair in others for each in pair)):
             os.close(fd)
+
+
+def test_who_comes_while_another_one_reads_goes_on_waiting_for_input() -> None:
+    with SyncClient(wild({"tools/call hi": [HI]})) as client:
+        assert client.call_tool("hi").text == "hi"
+        transport = client._supervisor._transport
+        assert isinstance(transport, StdioClientTransport)
+        with transport._receiving:
+            assert transport._read(transport._stdout) is True
+        assert client.call_tool("hi").text == "hi"
+
+
+def test_an_error_while_something_is_received_is_logged_and_ends_no_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SyncClient(wild({"tools/call hi": [HI]})) as client:
+        assert client.call_tool("hi").text == "hi"
+        transport = client._supervisor._transport
+        assert isinstance(transport, StdioClientTransport)
+        receive = transport.receive_data
+
+        def fail_once(data: bytes, here: Any = None) -> None:
+            monkeypatch.setattr(transport, "receive_data", receive)
+            receive(data, here)
+            raise ValueError("a mistake")
+
+        monkeypatch.setattr(transport, "receive_data", fail_once)
+        assert [client.call_tool("hi").text for _ in range(2)] == ["hi", "hi"]
+    assert "an error in a client's connection" in caplog.text
+    assert "a mistake" in caplog.text

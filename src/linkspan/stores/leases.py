@@ -36,11 +36,6 @@ class Lease:
         self._known = held, version  # in one step: another thread may renew the lease
 
     @property
-    def owner(self) -> str:
-        """Who has it."""
-        return self._known[0].owner
-
-    @property
     def fence(self) -> int:
         """Its number: pass it on to whatever the owner changes elsewhere, which refuses numbers below the last it saw."""
         return self._known[0].fence
