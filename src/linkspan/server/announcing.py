@@ -182,6 +182,7 @@ class Announcer:
     def _report(self, change: ServerChange, error: Exception) -> None:
         dispatcher = self._dispatcher
         what = change.method.removeprefix("notifications/").replace("/", "_")
+        observation.warn(f"{change.method} could not be announced to a client", error)
         observation.report(dispatcher.settings.current, error, lambda: {"notification": what}, dispatcher.system)
 
     def connections(self) -> list[ServerConnection]:
