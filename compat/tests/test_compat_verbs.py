@@ -174,8 +174,12 @@ server = FastMCP("secure")
 
 @server.tool()
 async def look() -> list[str]:
-    before = "_ssl" in sys.modules
-    import ssl
+    from pydantic import BaseModel, SecretStr
+    before = [each for each in ("_ssl", "_hashlib") if each in sys.modules]
+    import secrets, ssl
+    scope = {}
+    exec("from secrets import *", scope)
+    assert SecretStr("a") == SecretStr("a") and len(secrets.token_hex()) == len(scope["token_hex"]()) == 64
     names, begin = [], threading.Barrier(8)
 
     def use():
@@ -192,7 +196,7 @@ async def look() -> list[str]:
     except OSError as error:
         names.append(type(error).__name__)
     protocol = asyncio.sslproto.SSLProtocol.__name__
-    return [str(before), *sorted({*names}), protocol, type(ssl).__name__, str("create_default_context" in dir(ssl))]
+    return [*before, *sorted({*names}), protocol, type(ssl).__name__, str("create_default_context" in dir(ssl))]
 
 server.run()
 """
@@ -201,4 +205,4 @@ server.run()
 def test_exec_loads_openssl_with_the_first_use(program):
     with SyncClient([*LINKSPAN, "exec", program(SECURE)]) as client:
         found = client.call_tool("look").structured["result"]
-    assert found == ["False", "ConnectionRefusedError", "SSLContext", "SSLProtocol", "module", "True"]
+    assert found == ["ConnectionRefusedError", "SSLContext", "SSLProtocol", "module", "True"]
