@@ -100,7 +100,9 @@ def test_a_client_of_mcp_1_is_asked_to_open_a_page(mcp1):
     shown = []
 
     async def open_page(ctx: Context) -> str:
-        return (await ctx.session.elicit_url("Log in", "https://a.example/", "one")).action
+        action = (await ctx.session.elicit_url("Log in", "https://a.example/", "one")).action
+        await ctx.session.send_elicit_complete("one")
+        return action
 
     server.tool()(open_page)
     open_page.__annotations__["ctx"] = Context

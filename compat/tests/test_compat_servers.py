@@ -531,3 +531,26 @@ async def talk(ctx: Context) -> str:
             ("info", "first", None),
             ("error", {"n": 2}, "mine"),
         ]
+
+
+def test_files_of_mcp_2_are_texts_where_their_type_says_so(mcp2, tmp_path):
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.resources import FileResource
+
+    server = MCPServer("x")
+    files = {
+        "a.json": ("application/json", {}, b"\xef\xbb\xbf{}"),
+        "b.txt": ("text/plain; charset=latin-1", {}, b"na\xefve"),
+        "c.bin": ("application/octet-stream", {}, b"\x00"),
+        "d.csv": ("text/csv", {"encoding": None}, b"1,2"),
+    }
+    for name, (mime_type, more, content) in files.items():
+        (tmp_path / name).write_bytes(content)
+        path = tmp_path / name
+        server.add_resource(FileResource(uri=f"file:///{name}", name=name, path=path, mime_type=mime_type, **more))
+    with client_of(server) as client:
+        read = [client.read_resource(f"file:///{name}").contents[0] for name in files]
+    assert [getattr(each, "text", None) for each in read] == ["{}", "naïve", None, None]
+    assert [getattr(each, "blob", None) for each in read] == [None, None, "AA==", "MSwy"]
+    with pytest.raises(ValueError, match="unknown encoding"):
+        FileResource(uri="file:///a", name="a", path=tmp_path / "a", encoding="nonsense")

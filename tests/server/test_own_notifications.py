@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 import mounts
 from linkspan import Context, Server, SyncClient
+from linkspan.core.call import CallReady
+from linkspan.revisions import MODERN
+from linkspan.revisions.modern import CAPABILITIES, PROTOCOL_VERSION
 from over_http import serving
 
 way = mounts.way
@@ -77,3 +81,35 @@ def test_those_of_the_protocol_are_refused(server: Server) -> None:
     with SyncClient(server) as client:
         assert client.call_tool("mistaken").is_error
     assert "is the protocol's own: use ctx.progress" in str(problems[0])
+
+
+@pytest.mark.parametrize(("era", "is_told"), [("2025-11-25", True), ("2025-06-18", False), ("2026-07-28", False)])
+def test_the_end_of_a_page_is_announced_where_the_revision_has_it(era: str, is_told: bool) -> None:
+    server = Server("shop")
+
+    @server.tool
+    def pay(ctx: Context) -> str:
+        ctx.notify("notifications/elicitation/complete", {"elicitationId": "one"})
+        return "paid"
+
+    names = [message.get("method") for message in told(server, era)]
+    assert ("notifications/elicitation/complete" in names) is is_told
+
+
+def told(server: Server, version: str) -> list[dict[str, Any]]:
+    """Call the tool of a server in a revision, and return what the server sends."""
+    connection = server.connect()
+    meta = {}
+    if version in MODERN:
+        meta = {"_meta": {PROTOCOL_VERSION: version, CAPABILITIES: {}}}
+    else:
+        hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        connection.receive_message(
+            json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode()
+        )
+    params = {"name": "pay", "arguments": {}, **meta}
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+    for event in connection.receive_message(json.dumps(call).encode()):
+        assert isinstance(event, CallReady)
+        connection.finish(event.call, event.call.run())
+    return [json.loads(each) for each in connection.messages_to_send()]

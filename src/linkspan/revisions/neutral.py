@@ -38,6 +38,7 @@ ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"
 LIST_ROOTS = "roots/list"
 PING = "ping"
+PAGE_DONE = "notifications/elicitation/complete"
 OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """What a handshake session answers itself."""
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 from linkspan.core.call import Lifespan
 from linkspan.errors import ExchangeError, RequestCancelled
 from linkspan.revisions import MESSAGES
-from linkspan.revisions.neutral import NOTHING, PING, Grant, Peer, Request
+from linkspan.revisions.neutral import NOTHING, PAGE_DONE, PING, Grant, Peer, Request
 from linkspan.schema.results import encode_json
 from linkspan.server.asking import MAX_TOKENS, Round, sampling_params
 from linkspan.server.awaited import DONE, as_awaited
@@ -366,10 +366,13 @@ class Context(_Base[LifespanT]):
     def notify(self, method: str, params: Mapping[str, JSON] | None = None) -> Awaitable[None]:
         """Send a notification of your own, such as "notifications/acme/step", to the client of this request.
 
-        It may be awaited, and need not be. A client that does not read loses it, like progress. Raises: ValueError for a method
-        of the protocol; TypeError for params that JSON cannot express.
+        It may be awaited, and need not be. A client that does not read loses it, like progress. Of the protocol's own it sends
+        "notifications/elicitation/complete", to clients whose revision has it. Raises: ValueError for another method of the
+        protocol; TypeError for params that JSON cannot express.
         """
-        if not method or method in MESSAGES:
+        if method == PAGE_DONE and PAGE_DONE not in self._request.peer.revision.server_notifications:
+            return DONE
+        if not method or (method in MESSAGES and method != PAGE_DONE):
             raise ValueError(f"{method!r} is the protocol's own: use ctx.progress, ctx.log or server.notify_*")
         self._request.emit(self._request, method, Raw(encode_json(dict(params or {}))))
         return DONE

@@ -747,25 +747,61 @@ class BinaryResource(Resource):
 
 
 class FileResource(Resource):
-    """A file, whose path is absolute."""
+    """A file, whose path is absolute: text, or bytes. Version 2 has an `encoding` for texts, which is None for bytes."""
 
     path: Path
     is_binary: bool = False
+    encoding: str | None = None
 
     def __init__(self, *args: Any, path: str | Path, is_binary: bool = False, **more: Any) -> None:
+        is_newer = sdk_version() == "2"
+        encoding = more.pop("encoding", ...) if is_newer else None
         super().__init__(*args, **more)
         self.path = Path(path)
         if not self.path.is_absolute():
             raise ValueError("Path must be absolute")
-        self.is_binary = is_binary or not self.mime_type.startswith("text/")
+        if is_newer:
+            self.encoding = _encoding_of(self.mime_type) if encoding is ... else _known(encoding)
+            self.is_binary = self.encoding is None
+        else:
+            self.is_binary = is_binary or not self.mime_type.startswith("text/")
 
     async def read(self) -> str | bytes:
-        """Return the contents. Raises: ValueError."""
+        """Return the contents. Raises: ValueError; in version 2 OSError, UnicodeError."""
         try:
-            found: str | bytes = await in_thread(self.path.read_bytes if self.is_binary else self.path.read_text)
-            return found
+            if self.is_binary:
+                return bytes(await in_thread(self.path.read_bytes))
+            return str(await in_thread(functools.partial(self.path.read_text, encoding=self.encoding)))
         except Exception as error:
+            if sdk_version() == "2":
+                raise
             raise ValueError(f"Error reading file {self.path}: {error}") from error
+
+
+_TEXTUAL: Final = re.compile(r"text/.*|application/(json|xml)|.*\+(json|xml)")
+
+
+def _encoding_of(mime_type: str) -> str | None:
+    """Return the encoding of files of a type: what it says, UTF-8 for texts, None for bytes."""
+    from email.message import Message
+
+    header = Message()
+    header["content-type"] = mime_type
+    if (charset := header.get_param("charset")) is not None:
+        return _known(str(charset))
+    return "utf-8-sig" if _TEXTUAL.fullmatch(header.get_content_type()) else None
+
+
+def _known(encoding: str | None) -> str | None:
+    """Return an encoding of texts. Raises: ValueError for another one."""
+    if encoding is not None:
+        try:
+            b"x".decode(encoding)
+        except LookupError as error:
+            raise ValueError(str(error)) from error
+        except UnicodeError:
+            pass
+    return encoding
 
 
 class DirectoryResource(Resource):

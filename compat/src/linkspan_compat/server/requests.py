@@ -283,6 +283,10 @@ class ServerSession:
             raise ValueError("Context is not available outside of a request")
         return self._request.served
 
+    async def send_elicit_complete(self, elicitation_id: str, related_request_id: Any = None) -> None:
+        """Announce that a page, which the client opened, has what it was for; clients without a handshake are not told."""
+        self._under.notify("notifications/elicitation/complete", {"elicitationId": elicitation_id})
+
     async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
         """Send a notification, given as a model."""
         found = getattr(notification, "root", notification)
