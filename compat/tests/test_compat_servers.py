@@ -554,3 +554,15 @@ def test_files_of_mcp_2_are_texts_where_their_type_says_so(mcp2, tmp_path):
     assert [getattr(each, "blob", None) for each in read] == [None, None, "AA==", "MSwy"]
     with pytest.raises(ValueError, match="unknown encoding"):
         FileResource(uri="file:///a", name="a", path=tmp_path / "a", encoding="nonsense")
+
+
+def test_values_of_fastmcp_compare_and_convert_as_there(fast):
+    from fastmcp.prompts import Message
+    from fastmcp.resources import ResourceContent
+
+    assert Message("a") == Message("a")
+    assert Message("a") != Message("a", role="assistant")
+    assert Message("a") != "a"
+    assert "text='a'" in repr(Message("a"))
+    assert ResourceContent("a").to_mcp_resource_contents("x://y").text == "a"
+    assert ResourceContent(b"a").to_mcp_resource_contents("x://y").blob == "YQ=="

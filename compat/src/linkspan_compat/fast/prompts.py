@@ -44,6 +44,18 @@ class Message:
             self._content = TYPES["TextContent"].model_validate(self._content)
         return self._content
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether another message has the same role and content."""
+        if not isinstance(other, Message):
+            return NotImplemented
+        return (self.role, self.content) == (other.role, other.content)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Show what it says."""
+        return f"Message(content={self.content!r}, role={self.role!r})"
+
     def to_mcp_prompt_message(self) -> Any:
         """Return it as a model."""
         return TYPES["PromptMessage"](role=self.role, content=self.content)

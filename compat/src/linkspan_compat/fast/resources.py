@@ -57,6 +57,11 @@ class ResourceContent:
         )
         return present({"uri": uri, "mimeType": self.mime_type, **body, "_meta": self.meta})
 
+    def to_mcp_resource_contents(self, uri: Any) -> Any:
+        """Return it as a model."""
+        kind = "BlobResourceContents" if isinstance(self.content, bytes) else "TextResourceContents"
+        return TYPES[kind].model_validate(self.sent(str(uri)))
+
 
 class ResourceResult:
     """All items of what is read."""
