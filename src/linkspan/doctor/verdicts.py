@@ -47,7 +47,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "D31": "the server takes a whole processor after its stdin has ended",
     "D32": "a path is relative, and hosts start servers elsewhere",
     "D33": "a variable is missing, or is not filled in",
-    "D34": "the Python of the command lacks a module",
+    "D34": "the command ends before it answers, for lack of a module or another fault",
     "D35": "the server speaks another transport than the entry says",
     "D36": "the entry is in a section that this host does not read",
     "D37": "the file is not JSON as this host reads it",

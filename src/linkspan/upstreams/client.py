@@ -82,12 +82,13 @@ class UpstreamClient(BaseClient):
         *,
         stored_login: bool,
         extensions: Collection[Extension],
-        on_login: Callable[[], object],
+        on_login: Callable[[], object] | None,
         **options: Any,
     ) -> None:
         """Prepare a client that declares these capabilities in a handshake. `options` are those of `Client`.
 
-        `extensions` are those of the server around. `on_login`, which must not block, is called when a person has to log in.
+        `extensions` are those of the server around. `on_login`, which must not block, is called when a person has to log
+        in, if it is given.
         """
         self._uses_stored_login = stored_login
         self._on_login = on_login
@@ -227,13 +228,14 @@ class _FlowRun:
 class _CallerApplication(Application):
     """Passes on what a server says to those whose requests it is about."""
 
-    def __init__(self, handlers: Handlers, callbacks: Callbacks, on_login: Callable[[], object]) -> None:
+    def __init__(self, handlers: Handlers, callbacks: Callbacks, on_login: Callable[[], object] | None) -> None:
         super().__init__(handlers, callbacks)
         self._on_login = on_login
 
     def person_awaited(self) -> None:
         """Pass on that a person has to log in."""
-        self._on_login()
+        if self._on_login is not None:
+            self._on_login()
 
     def ask(self, transport: ClientTransport, request: RpcRequest) -> None:
         """Pass on a question to the call that it is for; where that is not said, to the oldest that has not asked yet."""

@@ -309,7 +309,7 @@ class Upstream:
             extensions=self.extensions,
             on_login=_on_login_of(caller)
             if self._attendant is not None
-            else bool,  # the host of a bridge does not wait
+            else None,  # the host of a bridge does not wait
             name=self.name,
             on_change=_weakly(caller, UpstreamCaller.changed),
             on_event=_weakly(caller, UpstreamCaller.happened),
