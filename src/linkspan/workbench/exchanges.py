@@ -219,7 +219,8 @@ class BenchCalls:
     def public(self) -> list[JSONObject]:
         """Return all calls as they were shown last, without secrets, the oldest first."""
         with self._lock:
-            return [each.public or each.shown() for each in self._all.values()]  # one of an earlier day has none
+            found = (each.shown() if each.kept else each.public for each in self._all.values())
+            return [each for each in found if each is not None]  # what begins just now is shown with its event
 
     def forget(self) -> None:
         """Forget the calls that have ended."""
