@@ -113,7 +113,7 @@ class Line:
 
     def call(self, name: str, arguments: dict[str, Any] | None = None, **members: Any) -> dict[str, Any]:
         """Call a tool; return its result."""
-        params = {"name": name, "arguments": arguments or {}, "_meta": META, **members}
+        params: dict[str, Any] = {"name": name, "arguments": arguments or {}, "_meta": META, **members}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
         headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": name}
@@ -217,7 +217,7 @@ OLD = """
 from linkspan import Server
 Server("old", revisions="2025-11-25").run("http", port=0)
 """
-META = {
+META: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},

@@ -239,6 +239,23 @@ def test_a_server_that_hangs_is_waited_for_once() -> None:
         assert time.monotonic() - began < 3.5
 
 
+def test_the_lists_of_many_servers_come_at_the_same_time() -> None:
+    at_once, many = threading.Barrier(20), Server("here")
+    for number in range(20):
+        server = Server(f"s{number}")
+        server.tool(name="ping")(lambda: "pong")
+
+        @server.middleware(only=["tools/list"], blocking=True)
+        def wait(call: Call) -> Generator[None, Any, Any]:
+            at_once.wait(60)  # breaks unless the others are asked meanwhile
+            return (yield)
+
+        many.mount(Elsewhere(server), f"s{number}", list_timeout=60)
+    with SyncClient(many) as client:
+        assert len(client.list_tools()) == 20
+    assert not at_once.broken
+
+
 class Slow(Elsewhere):
     """A server elsewhere that can be reached once it `may` be."""
 
