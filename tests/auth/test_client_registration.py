@@ -64,6 +64,22 @@ def test_a_registration_names_the_scopes_of_the_login(world: World) -> None:
     assert registrations(server) == ["mcp:write"]
 
 
+@pytest.mark.parametrize(
+    ("auth", "how"),
+    [
+        (OAuth(), "registered dynamically"),
+        (OAuth(client_id="desk"), "registered by hand"),
+        (OAuth(client_id="https://desk.example/client.json"), "described by its document"),
+    ],
+)
+def test_a_login_says_where_its_client_comes_from(world: World, auth: OAuth, how: str) -> None:
+    server = Forgetful(world)
+    server.clients |= {each: set(server.allowed) for each in ("desk", "https://desk.example/client.json")}
+    assert world.call(world.authorizer(auth), server.takes) == 200
+    (note,) = [each for each in world.notes if each.startswith("login at ")]
+    assert f"({how})" in note
+
+
 def test_more_scopes_need_another_registration_and_fewer_do_not(world: World) -> None:
     server = Forgetful(world)
     for number, scopes in enumerate([["mcp:read", "mcp:write"], ["mcp:read"], ["mcp:write"]]):

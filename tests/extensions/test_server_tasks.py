@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -837,3 +838,14 @@ def test_discovery_announces_the_extension_with_the_first_tool_for_it() -> None:
     )
     assert "extensions" not in hello["result"]["capabilities"]
     assert "tasks" not in hello["result"]["capabilities"]
+
+
+def test_a_question_of_a_task_may_be_answered_for_as_long_as_the_task_lives() -> None:
+    server = Server("shop", request_state_ttl=60.0)
+    assert server._answerable() == 60.0
+    server.define_tool(name="short", handler=lambda: "ok", task=Task(ttl=30.0))
+    assert server._answerable() == 60.0
+    server.define_tool(name="long", handler=lambda: "ok", task=Task(ttl=7200.0))
+    assert server._answerable() == 7200.0
+    server.define_tool(name="endless", handler=lambda: "ok", task=Task(ttl=None))
+    assert server._answerable() == math.inf

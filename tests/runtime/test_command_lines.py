@@ -57,6 +57,8 @@ def test_a_name_is_looked_up_by_path_and_pathext_and_never_in_the_current_direct
     files = {"npx": "npx.cmd", "uvx": "uvx.exe", "uvx.exe": "uvx.exe", "tool.v2": "tool.v2.exe"}
     assert found == {**{name: str(folder / file) for name, file in files.items()}, "mine": None, "absent": None}
     assert find_program("npx", {**env, "PATHEXT": ".exe"}, None) is None
+    (folder / "uvx.exe.com").touch()
+    assert find_program("uvx.exe", env, None) == str(folder / "uvx.exe"), "the file of this name comes first"
 
 
 def test_a_name_with_a_directory_is_looked_up_from_that_of_the_server(folder: Path) -> None:

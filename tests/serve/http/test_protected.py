@@ -350,6 +350,9 @@ def test_attack_dpop_replay(protect: Protect) -> None:
     response = refused(face, given, scheme="DPoP", dpop=text)
     assert challenge(response)["error"] == "invalid_dpop_proof"
     assert challenge(response)["scheme"] == "dpop"
+    assert "The DPoP proof is not valid" in response.json()["error"]["message"]
+    response = refused(face, "nobody")
+    assert "The token is not valid" in response.json()["error"]["message"]
     assert ask(face, given, scheme="DPoP", dpop=proof(given)).status == 200
 
 
