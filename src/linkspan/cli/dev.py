@@ -23,6 +23,7 @@ from linkspan.errors import LinkspanError
 from linkspan.testing.recorder import TranscriptWriter
 from linkspan.text import split_object
 from linkspan.wire.redaction import neutral, one_line
+from linkspan.workbench.address import BenchAddress, keep_address, read_address
 from linkspan.workbench.bench import Bench, Setup
 from linkspan.workbench.code import Subject
 from linkspan.workbench.history import history_path
@@ -48,7 +49,7 @@ _PORTS: Final = 20
 def main(arguments: Sequence[str]) -> int:
     """Serve the workbench until the person quits; return the exit status."""
     line = CommandLine("dev", arguments, "Show a server in a browser while you write it.", _EXAMPLES, finds_target=True)
-    line.add("--port", type=int, default=PORT, help=f"port of the page ({PORT}, or the next that is free)")
+    line.add("--port", type=int, help=f"port of the page (that of the last run, else {PORT} or the next that is free)")
     line.add("--no-open", action="store_true", help="do not open the page in the browser")
     line.add("--no-reload", action="store_true", help="do not restart the server when its source changes")
     line.add(
@@ -107,8 +108,12 @@ class _Dev:
     def run(self) -> int:
         """Serve until the person quits."""
         try:
-            bench = Bench(self._setup(), self._announce)
-            server = BenchServer(bench, self._options.port)
+            setup = self._setup()
+            bench = Bench(setup, self._announce)
+            where = setup.history.with_suffix(".address") if setup.history is not None else None
+            kept, port = read_address(where), self._options.port
+            server = BenchServer(bench, port if port is not None else kept.port if kept is not None else PORT, kept)
+            keep_address(where, BenchAddress(server.port, server.token))
         except (OSError, ValueError) as problem:
             self._terminal.fail(f"linkspan dev: {getattr(problem, 'strerror', None) or problem}")
             return WRONG_USE

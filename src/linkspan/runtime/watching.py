@@ -172,7 +172,7 @@ class WatchedSource(NamedTuple):
 
 @lru_cache(_AT_MOST)
 def _source_of(path: Path, stamp: Stamp) -> WatchedSource:
-    """Return what a file imports and loads, as far as its text says so."""
+    """Return what a file imports and loads, as far as its text shows it."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):

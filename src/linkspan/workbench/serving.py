@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import re
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,6 +27,7 @@ from linkspan.flows.answers import Refused
 from linkspan.flows.client_errors import ClientError
 from linkspan.types.base import JSON, JSONObject
 from linkspan.wire.jsonrpc import encode
+from linkspan.workbench.address import BenchAddress, proof_of
 from linkspan.workbench.bench import Bench, DeclaredToServer, NotConfirmed, SecretsGone, TooMany, UnknownCall
 from linkspan.workbench.exchanges import Wanted
 from linkspan.workbench.export import transcript_of
@@ -34,6 +37,7 @@ PORT: Final = 6280
 _TRIED: Final = 20
 """Ports that are tried, from the first."""
 _TOKEN: Final = "Linkspan-Bench"
+_NONCE: Final = re.compile(r"nonce=([0-9a-f]{32,64})")
 _MAX_BODY: Final = 4 * 1024 * 1024
 _CONNECTIONS: Final = 32
 _STREAMS: Final = 8
@@ -231,12 +235,13 @@ _POSTS: Final[Mapping[str, tuple[type[Any], Callable[[Bench, Any], JSONObject]]]
 class BenchServer:
     """Serves a workbench on 127.0.0.1 from the time it is made until `close`."""
 
-    def __init__(self, bench: Bench, port: int = PORT) -> None:
-        """Listen on `port` or one of the next. Raises: OSError if none is free."""
-        self.token = secrets.token_urlsafe(32)
+    def __init__(self, bench: Bench, port: int = PORT, kept: BenchAddress | None = None) -> None:
+        """Listen on `port` or one of the next, with the key of the last run where that had the same. Raises: OSError."""
         self._server = _listening(port)
-        self._server.bench, self._server.token = bench, self.token
         self.port: int = self._server.server_address[1]
+        is_same = kept is not None and kept.port == self.port
+        self.token: str = kept.token if kept is not None and is_same else secrets.token_urlsafe(32)
+        self._server.bench, self._server.token, self._server.run = bench, self.token, secrets.token_hex(8)
         self._server.host = f"127.0.0.1:{self.port}"
         bench.views.origin = f"http://{self._server.host}"
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="linkspan-workbench", daemon=True).start()
@@ -250,6 +255,11 @@ class BenchServer:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
+        for connection in [*self._server.open]:
+            with suppress(OSError):
+                connection.shutdown(
+                    socket.SHUT_RDWR
+                )  # a browser keeps connections, and would ask over them who is gone
 
 
 class _BenchHttpServer(ThreadingHTTPServer):
@@ -259,11 +269,14 @@ class _BenchHttpServer(ThreadingHTTPServer):
     bench: Bench
     token: str
     host: str = ""
+    run: str
+    """Tells this workbench from another one at the same address."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__(address, _BenchHandler)
         self.connections = threading.BoundedSemaphore(_CONNECTIONS)
         self.streams = threading.BoundedSemaphore(_STREAMS)
+        self.open: set[socket.socket] = set()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self.connections.acquire(blocking=False):
@@ -272,9 +285,11 @@ class _BenchHttpServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        self.open.add(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.open.discard(request)
             self.connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -303,6 +318,9 @@ class _BenchHandler(BaseHTTPRequestHandler):
         if path in _ASSETS:
             package, name, kind = _ASSETS[path]
             return self._send(200, pkgutil.get_data(package, name) or b"", f"{kind}; charset=utf-8")
+        if path == "/api/alive" and (nonce := _NONCE.fullmatch(query)) is not None:
+            proof = proof_of(self.server.token, nonce[1], self.server.host)
+            return self._send_json(200, {"proof": proof, "run": self.server.run})
         if not self._has_token():
             return self._refuse()
         found = {name: values[0] for name, values in parse_qs(query).items()}

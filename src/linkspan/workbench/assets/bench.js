@@ -1,12 +1,12 @@
 // The page of the workbench: its parts, and the line on top. The Python process speaks with the server; this only shows.
 
 import { make, pretty } from "./elements.js";
-import { ask, follow, onEvent, refresh, state, takeToken } from "./state.js";
+import { OVER, ask, follow, onEvent, state, takeToken } from "./state.js";
 import { choose, drawList, focusFilter } from "./list.js";
 import { drawWork } from "./work.js";
 import { drawHappened, hear } from "./happened.js";
 
-const WORDS = { connecting: "connecting …", ready: "connected", failing: "connected, and failing", broken: "not running", gone: "the workbench has ended", lost: "open the address that the terminal shows" };
+const WORDS = { connecting: "connecting …", ready: "connected", failing: "connected, and failing", broken: "not running", gone: "linkspan dev has ended", lost: "this window is over", crowded: "too many windows are open" };
 const top = document.getElementById("top");
 
 function pane(name) {
@@ -31,7 +31,7 @@ function drawTop() {
     restart, connection(), declared(), make("nav", { ariaLabel: "Panes" }, ...tabs),
   );
   if (state.login) top.append(login(state.login));
-  const note = status === "connecting" ? waiting : ["broken", "failing"].includes(status) && problem;
+  const note = OVER[status] ? { text: OVER[status] } : status === "connecting" ? waiting : ["broken", "failing"].includes(status) && problem;
   if (note) top.append(make("pre", { className: note === problem ? "bad problem" : "problem", role: note === problem ? "alert" : "status", tabIndex: 0, textContent: [note.text, note.then].filter(Boolean).join("\n\n") }));
 }
 
@@ -90,5 +90,5 @@ onEvent((event) => {
 
 if (takeToken()) {
   drawHappened();
-  refresh().then(() => (fromHash(), follow()), (error) => (top.append(make("p", { className: "bad", role: "alert", textContent: error.message }))));
+  follow(fromHash);
 } else top.append(make("p", { className: "bad", role: "alert", textContent: "Open the address that the terminal shows: it holds a key." }));

@@ -180,6 +180,12 @@ const hears = {
     const words = [event.status, event.why, event.ms && `${event.ms} ms`, event.text ?? event.waiting?.text].filter(Boolean).join(" · ");
     line(event.at, event.status === "broken", words, () => [quiet(`${time(event.at)} server `), make("b", { className: "words", textContent: words })]);
   },
+  anew: (event) => {
+    pending.clear();
+    picked = null;
+    for (const { rows, queue } of Object.values(drawn)) for (const each of [...rows, ...queue]) each.exchange = undefined;
+    line(event.at, false, "linkspan dev", () => [quiet(`${time(event.at)} `), make("b", { textContent: "linkspan dev was started again: its calls are counted anew" })]);
+  },
   changed: (event) => line(event.at, false, event.uri, () => [quiet(`${time(event.at)} resource `), make("b", { textContent: `${event.uri} has changed` })]),
   message: (event) => {
     const { method, id } = event.message;

@@ -23,7 +23,10 @@ export function takeToken() {
 
 const headers = () => ({ "Linkspan-Bench": sessionStorage.getItem(KEY) });
 
+export const OVER = { gone: "linkspan dev has ended: start it again, and this window goes on.", lost: "This window is over: open the address that the terminal shows." };
+
 export async function ask(path, body) {
+  if (OVER[state.status]) throw new Error(OVER[state.status]); // who listens there now may not see the key
   const options = body === undefined ? { headers: headers() } : { method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: toJson(body) };
   const answer = await fetch(`/api/${path}`, options);
   const found = await answer.text().then(fromJson).catch(() => ({}));
@@ -55,23 +58,56 @@ const knows = {
   answered: ({ id }) => state.questions.delete(id),
 };
 
-// Follow what happens. A stream that ends is opened again from where it was; what was missed meanwhile is asked for.
+// Whoever listens at this address proves that it knows the key before it gets it: at first, and after each end of the stream,
+// since linkspan dev may have been started again, or another program instead. undefined: nothing listens.
 
-export async function follow() {
+let run; // of the process that was followed last
+
+async function proven() {
+  const nonce = [...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("");
+  const answer = await fetch(`/api/alive?nonce=${nonce}`).catch(() => undefined);
+  if (!answer) return undefined;
+  const found = answer.ok ? await answer.json().catch(() => ({})) : {};
+  const bytes = (text) => new TextEncoder().encode(text);
+  const proof = new Uint8Array((String(found.proof).match(/[0-9a-f]{2}/g) ?? []).map((each) => parseInt(each, 16)));
+  const key = await crypto.subtle.importKey("raw", bytes(sessionStorage.getItem(KEY)), { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
+  return (await crypto.subtle.verify("HMAC", key, proof, bytes(`${nonce} ${location.host}`))) && found.run;
+}
+
+const stand = (status) => ((state.status = status), hearers.forEach((hear) => hear({ type: "status" })));
+
+// Follow what happens. A stream that ends is opened again from where it was; that of another process, from its beginning.
+
+export async function follow(began) {
   for (;;) {
-    try {
-      const answer = await fetch(`/api/events?after=${last}`, { headers: headers() });
-      if (answer.status === 403) return lost();
-      await read(answer.body.pipeThrough(new TextDecoderStream()).getReader());
-    } catch {
-      state.status = "gone";
-      hearers.forEach((hear) => hear({ type: "status" }));
-    }
+    const found = await proven();
+    if (found === false) return stand("lost");
+    if (found) {
+      state.status = "connecting";
+      if (run && run !== found) begin();
+      run = found;
+      stand(await stream(began).catch(() => "gone"));
+      began = undefined;
+    } else if (state.status !== "gone") stand("gone");
     await new Promise((done) => setTimeout(done, 1000));
   }
 }
 
-const lost = () => ((state.status = "lost"), hearers.forEach((hear) => hear({ type: "status" })));
+async function stream(began) {
+  await refresh();
+  began?.();
+  const answer = await fetch(`/api/events?after=${last}`, { headers: headers() });
+  if (answer.status === 429) return "crowded";
+  await read(answer.body.pipeThrough(new TextDecoderStream()).getReader());
+  return "gone";
+}
+
+// Another process counts its events and calls anew.
+
+function begin() {
+  [last, known, state.shown, state.compared] = [0, 0, null, null];
+  hearers.forEach((hear) => hear({ type: "anew", at: Date.now() / 1000 }));
+}
 
 async function read(reader) {
   let rest = "";
@@ -80,7 +116,6 @@ async function read(reader) {
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();
-    if (state.status === "gone") await refresh();
     for (const line of lines.filter(Boolean)) await take(fromJson(line));
   }
 }
