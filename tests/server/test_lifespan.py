@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -692,3 +693,34 @@ def test_a_class_is_a_factory_of_context_managers() -> None:
         return type(session).__name__
 
     assert call(server, "use")["result"]["content"][0]["text"] == "Session"
+
+
+def test_a_server_that_is_used_again_while_its_lifespan_is_left_enters_it_again() -> None:
+    entered, leaving, go = SimpleQueue[int](), threading.Event(), threading.Event()
+
+    @contextmanager
+    def lifespan(_: Server) -> Iterator[None]:
+        entered.put(1)
+        yield
+        leaving.set()
+        assert go.wait(60)
+
+    server = Server("again", lifespan=lifespan)
+    server.tool(name="t")(lambda: "ok")
+    first, second = SyncClient(server), SyncClient(server)
+    assert first.call_tool("t").text == "ok"
+    with ThreadPoolExecutor(2) as threads:
+        closing = threads.submit(first.close)
+        assert leaving.wait(60)
+        try:
+            called = threads.submit(second.call_tool, "t")
+            give_up = time.monotonic() + 30
+            while server._dispatcher.lifespan._next is None:  # type: ignore[union-attr]
+                assert time.monotonic() < give_up
+                time.sleep(0.005)
+        finally:
+            go.set()
+        assert called.result(60).text == "ok"
+        closing.result(60)
+    second.close()
+    assert entered.qsize() == 2
