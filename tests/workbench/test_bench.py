@@ -23,7 +23,7 @@ from linkspan.host.models import ScriptedModel
 from linkspan.testing.recorder import TranscriptWriter, read_transcript
 from linkspan.types.base import JSONObject
 from linkspan.wire.redaction import Redactor
-from linkspan.workbench.code import Subject
+from linkspan.workbench.code import Subject, scheme_of
 from linkspan.workbench.exchanges import BenchCalls, Wanted
 from linkspan.workbench.history import CallHistory
 from linkspan.workbench.listing import Listing, marks
@@ -324,12 +324,17 @@ def test_no_secret_is_in_what_is_copied_shown_or_kept(tmp_path: Path) -> None:
     history = tmp_path / "dev" / "calls.jsonl"
     headers = {"Authorization": "Bearer geheim-12345", "X-Api-Key": "schluessel-678"}
     with serving(harbour().asgi(path="/mcp")) as url:
-        subject = Subject((url,), url, headers=list(headers))
+        schemes = {name: scheme_of(value) for name, value in headers.items()}
+        subject = Subject((url,), url, headers=list(headers), schemes=schemes)
         with desk(url, headers=headers, history=history, subject=subject) as found:
             made = found.call("tide", {"port": "geheim-12345"})
             code = found.ask(f"code?id={made['id']}")
             assert '-H "authorization: Bearer $TOKEN"' in code["curl"]
-            assert '-H "Authorization: $TOKEN"' in code["command"]
+            assert '-H "Authorization: Bearer $TOKEN" -H "X-Api-Key: $X_API_KEY"' in code["command"]
+            assert '"x-api-key: $X_API_KEY"' in code["curl"]
+            for each in (code["python"], code["pytest"]):
+                assert '"Authorization": f"Bearer {os.environ[\'TOKEN\']}"' in each
+                assert '"X-Api-Key": os.environ["X_API_KEY"]' in each
             everything = json.dumps([found.events("http"), found.events("message"), found.events("exchange")])
             assert "geheim-12345" not in everything
             assert "schluessel" not in everything + json.dumps(code)

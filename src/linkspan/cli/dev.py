@@ -25,7 +25,7 @@ from linkspan.text import split_object
 from linkspan.wire.redaction import neutral, one_line
 from linkspan.workbench.address import BenchAddress, keep_address, read_address
 from linkspan.workbench.bench import Bench, Setup
-from linkspan.workbench.code import Subject
+from linkspan.workbench.code import Subject, scheme_of
 from linkspan.workbench.history import history_path
 from linkspan.workbench.served import ServedFile
 from linkspan.workbench.serving import PORT, BenchServer
@@ -149,7 +149,13 @@ class _Dev:
             self._transcript = TranscriptWriter(options.out, secrets=secrets)
         return Setup(
             target=connected,
-            subject=Subject(words, url, self._kept_options(), [name for name, _ in options.header]),
+            subject=Subject(
+                words,
+                url,
+                self._kept_options(),
+                [name for name, _ in options.header],
+                {name: scheme_of(value) for name, value in options.header},
+            ),
             file="" if options.no_reload else _source_of(target),
             served=served,
             watched=options.watch,

@@ -43,6 +43,8 @@ class Subject(msgspec.Struct, frozen=True):
     """Options of the command line that a client needs, without secrets."""
     headers: Sequence[str] = ()
     """Names of headers that go with each request; their values are for variables of the shell."""
+    schemes: Mapping[str, str] = {}
+    """By their names, the first word of those that have one before the secret, such as Bearer."""
 
 
 class MadeCall(msgspec.Struct, frozen=True):
@@ -108,7 +110,7 @@ def as_command(subject: Subject, made: MadeCall) -> str:
     options = [*subject.options, *(["--unchecked"] if made.kind != "resource" else [])]
     options += ["--protocol-version", made.date] if made.date else []
     line += [*map(shlex.quote, options), *answers]
-    line += [f'-H "{name}: ${_variable(name)}"' for name in subject.headers]
+    line += [f'-H "{name}: {_scheme(subject, name)}${_variable(name)}"' for name in subject.headers]
     line += [] if one else ["--", shlex.join(subject.words)]
     return "\n".join([*remarks, " ".join(line)])
 
@@ -189,6 +191,24 @@ def _header(name: str, value: str) -> str:
     if REDACTED not in value:
         return shlex.quote(f"{name}: {value}")
     return f'"{name}: {value.replace(REDACTED, f"${_variable(name)}")}"'
+
+
+def scheme_of(value: str) -> str:
+    """Return the first word of the value of a header that has a secret after it, such as Bearer; else nothing."""
+    scheme, space, rest = value.partition(" ")
+    return scheme if space and rest and scheme.isalpha() else ""
+
+
+def _scheme(subject: Subject, name: str) -> str:
+    scheme = subject.schemes.get(name)
+    return f"{scheme} " if scheme else ""
+
+
+def _from_environment(subject: Subject, name: str) -> str:
+    """Return Python for the value of a header."""
+    if not (scheme := _scheme(subject, name)):
+        return f'os.environ["{_variable(name)}"]'
+    return f"f\"{scheme}{{os.environ['{_variable(name)}']}}\""
 
 
 def _variable(name: str) -> str:
@@ -299,7 +319,7 @@ def _remark(answer: GivenAnswer) -> str:
 
 def _client(subject: Subject, made: MadeCall) -> str:
     target = python_literal(subject.words[0] if len(subject.words) == 1 else [*subject.words])
-    headers = ", ".join(f'"{name}": os.environ["{_variable(name)}"]' for name in subject.headers)
+    headers = ", ".join(f'"{name}": {_from_environment(subject, name)}' for name in subject.headers)
     more = [f"headers={{{headers}}}"] if headers else []
     more += [f"protocol_version={python_literal(made.date)}"] if made.date else []
     more += [f"roots={python_literal([*made.roots])}"] if made.roots else []
