@@ -33,7 +33,8 @@ def test_faults_are_an_exit_status_and_reports_for_programs_and_issues(linkspan:
     done = linkspan("doctor", "python loud.py", "--cwd", str(home), "--as", "claude-code")
     assert done.status == 3
     assert (
-        'FAULT D34 the Python of the command lacks a module: it ended with "ModuleNotFoundError: No module' in done.out
+        "FAULT D34 the command ends before it answers, for lack of a module or another fault: it ended with "
+        '"ModuleNotFoundError: No module' in done.out
     )
     assert "          do: install nothing_of_this_name into the Python of the command" in done.out
     verdicts = json.loads(

@@ -427,11 +427,12 @@ def test_what_was_kept_is_forgotten_once_a_person_has_logged_in() -> None:
     transport: Any = object.__new__(HttpClientTransport)
     transport.lock, transport.state, transport._keep_deadlines = threading.RLock(), found, lambda: None
     transport.machine = SimpleNamespace(hold=lambda _: done.append("hold"), go_on=lambda _: done.append("go on"))
+    transport._owner = SimpleNamespace(person_awaited=lambda: done.append("person awaited"))
     HttpClientTransport._person_waits(transport, 1, True)
-    assert done == ["hold"]
+    assert done == ["hold", "person awaited"]
     assert found.clock.stands
     HttpClientTransport._person_waits(transport, 1, False)
-    assert done == ["hold", "go on", "cache", "tools"]
+    assert done == ["hold", "person awaited", "go on", "cache", "tools"]
     assert not found.clock.stands
 
 

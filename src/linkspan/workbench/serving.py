@@ -13,6 +13,7 @@ import re
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hmac import compare_digest
@@ -41,6 +42,8 @@ _NONCE: Final = re.compile(r"nonce=([0-9a-f]{32,64})")
 _MAX_BODY: Final = 4 * 1024 * 1024
 _CONNECTIONS: Final = 32
 _STREAMS: Final = 8
+_FAREWELL: Final = 1.0
+"""Seconds in which a stream of events may end in good order."""
 _PULSE: Final = 15.0
 """Seconds after which a stream without events gets an empty line."""
 _PATIENCE: Final = 30.0
@@ -252,14 +255,16 @@ class BenchServer:
         return f"http://127.0.0.1:{self.port}/#t={self.token}"
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving: the streams of events end, then all connections, which a browser would keep."""
         self._server.shutdown()
         self._server.server_close()
+        self._server.bench.events.close()
+        until = time.monotonic() + _FAREWELL
+        for _ in range(_STREAMS):
+            self._server.streams.acquire(timeout=max(0.0, until - time.monotonic()))
         for connection in [*self._server.open]:
             with suppress(OSError):
-                connection.shutdown(
-                    socket.SHUT_RDWR
-                )  # a browser keeps connections, and would ask over them who is gone
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 class _BenchHttpServer(ThreadingHTTPServer):

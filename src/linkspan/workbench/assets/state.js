@@ -67,7 +67,7 @@ async function proven() {
   const nonce = [...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("");
   const answer = await fetch(`/api/alive?nonce=${nonce}`).catch(() => undefined);
   if (!answer) return undefined;
-  const found = answer.ok ? await answer.json().catch(() => ({})) : {};
+  const found = answer.ok ? await answer.text().then(fromJson).catch(() => ({})) : {};
   const bytes = (text) => new TextEncoder().encode(text);
   const proof = new Uint8Array((String(found.proof).match(/[0-9a-f]{2}/g) ?? []).map((each) => parseInt(each, 16)));
   const key = await crypto.subtle.importKey("raw", bytes(sessionStorage.getItem(KEY)), { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
