@@ -60,6 +60,38 @@ def test_a_fork_waits_for_work_that_it_must_not_cut_in_two() -> None:
     assert done.stdout == "1\nfree\n", done.stderr
 
 
+READS_IN_THE_BACKGROUND = """
+import asyncio, os, socket
+from linkspan.runtime.background import background_loop, run_awaitable
+
+ours, theirs = socket.socketpair()
+
+async def opened():
+    reader, writer = await asyncio.open_connection(sock=ours)
+    return reader, writer  # it reads in the background from now on
+
+async def answer():
+    return 7
+
+reader, writer = run_awaitable(opened())
+before = background_loop()
+if os.fork() == 0:
+    is_left = os.fstat(ours.fileno()).st_rdev == os.stat(os.devnull).st_rdev
+    os._exit(run_awaitable(answer()) if is_left and background_loop() is not before else 1)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+theirs.sendall(b"line\\n")
+print(run_awaitable(reader.readline()))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_leaves_what_is_open_in_the_background_to_its_parent() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", READS_IN_THE_BACKGROUND], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "7\nb'line\\n'\n", done.stderr
+
+
 WRITES_MEANWHILE = """
 import os, threading, time
 from linkspan.stores.sqlite import SqliteStore
