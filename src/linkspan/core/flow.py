@@ -87,7 +87,7 @@ class RequestSpec(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] | None = None
     """More HTTP headers, for this request only."""
     identity: Hashable = None
-    """One of the values of `linkspan.auth` that gets the token of this request over HTTP, unless `headers` have one."""
+    """One of the values of `linkspan.auth`, whose token this request gets over HTTP; never beside an Authorization header."""
     agreement: Agreement | None = None
     """How to speak, if not by what was agreed: only before there is an agreement."""
     envelope: bytes | None = None

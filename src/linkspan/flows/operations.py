@@ -20,7 +20,7 @@ from linkspan.flows.state import (
     ClientCall,
     ClientState,
     ShownTools,
-    names_itself,
+    has_authorization,
     principal_of,
 )
 from linkspan.flows.tool_results import Head, ToolResult, check_output, read_head, unlisted
@@ -90,7 +90,7 @@ def _asked_by_one(state: ClientState, spec: RequestSpec) -> tuple[RequestSpec, b
 
     Return False where that cannot be said; the request will find out why.
     """
-    if state.who_asks is None or spec.identity is not None or names_itself(spec.headers):
+    if state.who_asks is None or spec.identity is not None or has_authorization(spec.headers):
         return spec, True
     try:
         who = state.who_asks()
@@ -102,7 +102,7 @@ def _asked_by_one(state: ClientState, spec: RequestSpec) -> tuple[RequestSpec, b
 def _catalogue(state: ClientState, options: CallOptions) -> ShownTools:
     """Return what the principal of a call was shown."""
     headers = dict(options.headers or {})
-    if state.who_asks is not None and options.identity is None and not names_itself(headers):
+    if state.who_asks is not None and options.identity is None and not has_authorization(headers):
         with suppress(Exception):  # the request will find out why
             headers.update(state.who_asks())
     return state.catalogue(principal_of(headers, options.identity))

@@ -87,7 +87,7 @@ def bearer(auth: Auth) -> Mapping[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def names_itself(headers: Mapping[str, str] | None) -> bool:
+def has_authorization(headers: Mapping[str, str] | None) -> bool:
     """Return whether headers have an Authorization header, which counts before any other token."""
     return any(name.lower() == "authorization" for name in headers or ())
 
@@ -101,8 +101,6 @@ def principal_of(headers: Mapping[str, str] | None, identity: Hashable = None) -
         return ITSELF
     named = ((name.lower(), value) for name, value in (headers or {}).items())
     who = tuple(sorted(each for each in named if each[0] not in _ABOUT_THE_REQUEST))
-    if identity is not None and names_itself(headers):
-        identity = None
     return Principal(who, identity) if who or identity is not None else ITSELF
 
 
@@ -273,7 +271,7 @@ class CallOptions(msgspec.Struct, frozen=True):
     meta: Mapping[str, JSON] | None = None
     headers: Mapping[str, str] | None = None
     identity: Hashable = None
-    """Who asks, as one of the values of `linkspan.auth`, unless `headers` have an Authorization header."""
+    """Who asks, as one of the values of `linkspan.auth`; never beside an Authorization header."""
     surrounded: bool = False
     """It has passed through the client's middleware."""
     results: Mapping[str, ResultFlow] = NO_RESULTS
@@ -281,7 +279,7 @@ class CallOptions(msgspec.Struct, frozen=True):
 
     def about_the_caller(self) -> CallOptions:
         """Return the headers and the identity alone: for further requests in the same name."""
-        if self.headers is None and self.identity is None:
+        if not self.headers and self.identity is None:
             return DEFAULT_CALL
         return CallOptions(headers=self.headers, identity=self.identity)
 
@@ -322,9 +320,10 @@ class ClientCall(msgspec.Struct, frozen=True):
         if arguments is not None and (self.method in _WITHOUT_ARGUMENTS or self.method.endswith("/list")):
             raise TypeError(f"{self.method} has no arguments to replace")
         given = {"headers": headers, "meta": meta, "timeout": timeout}
-        options = msgspec.structs.replace(
-            self.options, **{name: value for name, value in given.items() if value is not None}
-        )
+        changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if has_authorization(headers):
+            changed["identity"] = None
+        options = msgspec.structs.replace(self.options, **changed)
         return msgspec.structs.replace(
             self, arguments=self.arguments if arguments is None else arguments, options=options
         )

@@ -63,7 +63,7 @@ from linkspan.flows.http_messages import (
     what_came,
 )
 from linkspan.flows.requesting import backoff
-from linkspan.flows.state import Auth, ClientState, names_itself
+from linkspan.flows.state import Auth, ClientState
 from linkspan.revisions.agreement import Agreement
 from linkspan.runtime.reactor import reactor
 from linkspan.wire.framing import ServerSentEvent
@@ -92,7 +92,7 @@ class _Sent(msgspec.Struct, eq=False):
     own: Mapping[str, str] | None = None
     """The caller's headers among `headers`."""
     identity: Hashable = None
-    """Who asks, whatever `headers` say."""
+    """Who asks, where the call says it so."""
     here: asyncio.AbstractEventLoop | None = None
     """The loop on which its caller waits, and which runs it."""
     reported: threading.Event | None = None
@@ -185,8 +185,7 @@ class HttpClientTransport(ClientTransport):
             request_id = pending_request.request_id
             agreement, named_by = spec.agreement or self.machine.agreement, self.state.options.named_by
             headers = _request_headers(spec, agreement, self._session, named_by)
-            identity = None if spec.identity is None or names_itself(spec.headers) else spec.identity
-            sent = _Sent(message, headers, request_id, spec.method, spec.headers, identity, waiter.loop)
+            sent = _Sent(message, headers, request_id, spec.method, spec.headers, spec.identity, waiter.loop)
             self._runs.prepare(request_id, self._run(sent), waiter)
 
     def wait(self, waiter: ThreadWaiter) -> Any:

@@ -16,7 +16,7 @@ import msgspec
 from linkspan.core.flow import Sleep
 from linkspan.flows.client_errors import InvalidResponse
 from linkspan.flows.http_messages import HttpHop, http_error, secrets_in, shown_headers, shown_url
-from linkspan.flows.state import Auth, ClientState, bearer, names_itself
+from linkspan.flows.state import Auth, ClientState, bearer, has_authorization
 from linkspan.wire.headers import is_loopback
 from linkspan.wire.jsonrpc import RequestId
 from linkspan.wire.redaction import redact
@@ -294,7 +294,9 @@ class HttpRequests:
         """Return whether a request with these headers of the caller's carries a token, or the password of the URL."""
         if identity is not None:
             return False
-        return names_itself(more) or "authorization" in self._own or self._auth is not None or bool(_credentials(url))
+        return (
+            has_authorization(more) or "authorization" in self._own or self._auth is not None or bool(_credentials(url))
+        )
 
     def _shown(self, url: str) -> str:
         return redact(shown_url(url), self._hidden)
