@@ -19,7 +19,7 @@ import msgspec
 from linkspan.flows.client_errors import ClientError
 from linkspan.host.memory import Pins
 from linkspan.revisions.agreement import Agreement
-from linkspan.runtime.shared_files import replace_shared
+from linkspan.runtime.shared_files import write_private
 from linkspan.types.base import JSON, Implementation, JSONObject
 from linkspan.types.messages import Tool
 from linkspan.types.methods import ListSpec
@@ -76,12 +76,7 @@ def load(path: Path) -> RememberedServer | None:
 def save(path: Path, known: RememberedServer) -> None:
     """Remember a server. A file that cannot be written is no problem: the next start waits for the server."""
     with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(known))
-        replace_shared(draft, path)
+        write_private(path, [msgspec.json.encode(known).decode()])
 
 
 class Companion:

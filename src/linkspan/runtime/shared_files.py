@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from linkspan.runtime.system import open_private
+
 _T = TypeVar("_T")
+_OWNERS_FOLDER: Final = 0o700
 _POLL: Final = 0.02
 _LONGEST_MOMENT: Final = 2.0
 """Seconds after which a file is not only in use just now: it may not be changed."""
@@ -23,6 +26,15 @@ _LONGEST_MOMENT: Final = 2.0
 def read_shared(path: Path) -> bytes:
     """Return what is in a file that others replace. Raises: OSError."""
     return _patiently(path.read_bytes)
+
+
+def write_private(path: Path, parts: Iterable[str]) -> None:
+    """Write a text file that its owner alone can read, in a folder of the same kind, beside it first. Raises: OSError."""
+    path.parent.mkdir(_OWNERS_FOLDER, parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    with open_private(draft) as file:
+        file.writelines(parts)
+    replace_shared(draft, path)
 
 
 def replace_shared(draft: Path, path: Path) -> None:

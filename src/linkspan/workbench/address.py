@@ -18,12 +18,11 @@ from typing import Final
 
 import msgspec
 
-from linkspan.runtime.system import open_private
+from linkspan.runtime.shared_files import write_private
 
 _LARGEST: Final = 4096
 _AGE: Final = 7 * 24 * 3600.0
 """Seconds after which an address that was not used is forgotten."""
-_DIRECTORY: Final = 0o700
 
 
 class BenchAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,11 +53,7 @@ def keep_address(path: Path | None, address: BenchAddress) -> None:
     if path is None:
         return
     with suppress(OSError):
-        path.parent.mkdir(_DIRECTORY, parents=True, exist_ok=True)
-        half = path.with_suffix(f".{os.getpid()}")
-        with open_private(half) as file:
-            file.write(msgspec.json.encode(address).decode())
-        half.replace(path)
+        write_private(path, [msgspec.json.encode(address).decode()])
 
 
 def proof_of(token: str, nonce: str, host: str) -> str:

@@ -68,9 +68,6 @@ from linkspan.workbench.views import BenchViews
 
 _AT_ONCE: Final = 16
 """Calls that may run at once."""
-_HOPS: Final = 100
-_LINES: Final = 40
-_LONGEST_TEXT: Final = 64 * 1024
 _PATIENCE: Final = 1.0
 """Seconds for a server to end before the next one starts."""
 _SILENT: Final = 1.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,14 +11,13 @@ from typing import Final
 
 import msgspec
 
-from linkspan.runtime.system import open_private
+from linkspan.runtime.shared_files import write_private
 from linkspan.types.base import JSONObject, is_object
 from linkspan.wire.jsonrpc import encode
 from linkspan.wire.redaction import Redactor
 
 _MOST: Final = 200
 _MOST_BYTES: Final = 2 * 1024 * 1024
-_DIRECTORY: Final = 0o700
 
 
 class CallHistory:
@@ -50,7 +48,7 @@ class CallHistory:
         with self._lock:
             before, self._problem = self._problem, None
             try:
-                self._replace(self._path, self._lines(shown()))
+                write_private(self._path, self._lines(shown()))
             except OSError as error:
                 self._problem = f"the history is not kept: {error.strerror or error}"
             return self._problem if self._problem != before else None
@@ -65,14 +63,6 @@ class CallHistory:
                 break
             kept.append(line)
         return kept[::-1]
-
-    def _replace(self, path: Path, lines: Iterable[str]) -> None:
-        """Write beside the file, and move there. Raises: OSError."""
-        path.parent.mkdir(_DIRECTORY, parents=True, exist_ok=True)
-        half = path.with_suffix(f".{os.getpid()}")
-        with open_private(half) as file:
-            file.writelines(lines)
-        half.replace(path)
 
     def forget(self) -> None:
         """Remove the file."""

@@ -125,9 +125,8 @@ class ServedFile:
             if self._running is not running:
                 return
             self._running = None
-            hearer.ended(
-                ProcessEnd(code if code >= 0 else None, signal_name(code), kept)
-            )  # before the stand-in answers
+            ending = ProcessEnd(code if code >= 0 else None, signal_name(code), kept)
+            hearer.ended(ending)  # before the stand-in answers
             problem = f"the server ended with exit status {code}: see the workbench"
             self._standing = self._stand_in(self._listener, problem, kept)
         running.group.release()
