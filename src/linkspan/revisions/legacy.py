@@ -303,9 +303,8 @@ class LegacySession:
         params = step_down(self.revision, question.params)
         if question.method == ELICIT and isinstance(question.params, ElicitParams) and question.params.mode == "url":
             members = dict(to_builtins(question.params))
-            members.setdefault(
-                "elicitationId", self._random(16).hex()
-            )  # unique per server (ELI-13), if not the author's own
+            if "elicitationId" not in members:  # the author's own, else unique per server (ELI-13)
+                members["elicitationId"] = self._random(16).hex()
             return encode(members)
         return encode(params)
 

@@ -22,9 +22,7 @@ _FIRST_LOOK: Final = 1.0
 def report_log(stream: TextIO) -> None:
     """Write each record of our loggers to `stream` as a report, and those of the author that Python would print by itself."""
     logging.getLogger("linkspan").addHandler(_Reporter(stream))
-    if (
-        logging.lastResort is not None
-    ):  # a handler of the root logger would keep `logging.basicConfig` from doing anything
+    if logging.lastResort is not None:  # not a handler of the root, beside which `logging.basicConfig` does nothing
         level, logging.lastResort = logging.lastResort.level, _Reporter(stream)
         logging.lastResort.setLevel(level)
 

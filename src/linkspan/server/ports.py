@@ -149,7 +149,7 @@ class FileSource(Protocol):
 
 
 class System(Protocol):
-    """Where time and chance come from: nothing below io/ has any of its own."""
+    """Where time and chance come from: pure packages have none of their own."""
 
     @property
     def clock(self) -> Callable[[], float]:

@@ -302,14 +302,13 @@ class Upstream:
             options["auth"] = _token_of(caller)
         elif "auth" in options:
             options["auth"] = asking(options["auth"], _weakly(caller, UpstreamCaller.ask_to_log_in, otherwise=False))
+        on_login = _on_login_of(caller) if self._attendant is not None else None  # the host of a bridge does not wait
         return UpstreamClient(
             self._target,
             caller.declared,
             stored_login=not (isinstance(caller.key, CallerKey) and caller.key.is_remote),
             extensions=self.extensions,
-            on_login=_on_login_of(caller)
-            if self._attendant is not None
-            else None,  # the host of a bridge does not wait
+            on_login=on_login,
             name=self.name,
             on_change=_weakly(caller, UpstreamCaller.changed),
             on_event=_weakly(caller, UpstreamCaller.happened),

@@ -28,7 +28,6 @@ DEFAULT_POLL_INTERVAL_MS: Final = 5_000
 DEFAULT_TTL_MS: Final = 60_000
 
 _SHORTEST_POLL: Final = 0.05
-_UNASKED: Final = "a call is a task where its client says that it can follow one"
 
 
 @dataclass
